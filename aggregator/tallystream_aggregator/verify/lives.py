@@ -54,8 +54,8 @@ class Row:
     lives: int = 1
 
 
-class Read(Values):
-    """Values that were not read from an ordinary snapshot, or those of several rows: with the buckets of the sketch."""
+class BinnedValues(Values):
+    """Values whose sketch is decoded: those of a snapshot that is not ordinary, and those of several rows."""
 
     bins: sketches.Bins | None = None
 
@@ -63,7 +63,7 @@ class Read(Values):
 def values_of(metric: Metric) -> Values:
     """Return the values of a metric."""
     numbers = dict(metric.numbers)
-    return Read(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
+    return BinnedValues(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
 
 
 def main_count(values: Values) -> Any:
@@ -200,7 +200,7 @@ class Life:
         values = row.values
         count = ABSENT if values.count == ABSENT else max(values.count - base.count, 0)
         rest = None if values.sum is None or base.sum is None else values.sum - base.sum
-        counted = Read(values.type, count=count, sum=rest)
+        counted = BinnedValues(values.type, count=count, sum=rest)
         if main_count(values) > main_count(base):
             counted.min, counted.max = values.min, values.max
         else:
@@ -258,7 +258,7 @@ def merged(kind: str, rows: list[Row]) -> Row:
     """Return a row with the values of these rows, which forgotten lives have: nothing is rounded."""
     values = [row.values for row in rows]
     numbers = {"count": ABSENT} | _added(kind, values, []) | extremes(kind, values)
-    return Row(Read(**numbers, bins=_all_bins(values)), lives=sum(row.lives for row in rows))
+    return Row(BinnedValues(**numbers, bins=_all_bins(values)), lives=sum(row.lives for row in rows))
 
 
 def _added(kind: str, rows: list[Values], now: list[Values]) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _add(rows: list[Values], name: str) -> Any:
 def _all_bins(rows: list[Values]) -> sketches.Bins:
     bins: sketches.Bins = {}
     for values in rows:
-        if isinstance(values, Read):
+        if isinstance(values, BinnedValues):
             sketches.add(bins, values.bins or {})
         elif values.sketch != NO_SKETCH:
             sketches.add(bins, sketches.decode(json.loads(bytes(values.sketch))))

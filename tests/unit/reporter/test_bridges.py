@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,6 +14,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeHistogramMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from support.interpreter import run_program
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry
 from tallystream.bridges.opentelemetry import OpenTelemetrySource
@@ -194,19 +192,9 @@ MULTIPROCESS = """
 @pytest.mark.parametrize("multiprocess", [True, False])
 def test_a_forked_child_reports_its_own_prometheus_counts(tmp_path: Path, *, multiprocess: bool) -> None:
     """With and without multi-process mode, parent and child each report what they counted."""
-    import os
-
-    environment = {**os.environ, **({"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)} if multiprocess else {})}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(MULTIPROCESS)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[5]", "[2]", "[6]"]
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)} if multiprocess else {}
+    output, _ = run_program(MULTIPROCESS, environment=environment)
+    assert output.splitlines() == ["[5]", "[2]", "[6]"]
 
 
 def test_opentelemetry_types() -> None:
@@ -346,15 +334,8 @@ OPENTELEMETRY_FORK = """
 
 def test_a_forked_child_reports_its_own_opentelemetry_counts() -> None:
     """Parent and child each report what they counted."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OPENTELEMETRY_FORK)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[5]", "[2]", "[6]"]
+    output, _ = run_program(OPENTELEMETRY_FORK)
+    assert output.splitlines() == ["[5]", "[2]", "[6]"]
 
 
 def test_a_failing_opentelemetry_callback_affects_only_its_instrument(registry: MetricRegistry) -> None:
@@ -386,7 +367,4 @@ def test_the_bridges_import_without_their_libraries() -> None:
             except ImportError as error:
                 print(error.name.partition(".")[0])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout.split()) == (0, ["opentelemetry", "prometheus_client"]), done.stderr
+    assert run_program(program)[0].split() == ["opentelemetry", "prometheus_client"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import time
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from support.interpreter import run_program
 from tallystream.bridges.base import Reading
 from tallystream.bridges.sources import FAILED
 from tallystream.record import Gauge
@@ -85,8 +83,6 @@ CURIOUS_FORK = """
 
 def test_a_source_that_reads_the_registry_is_reported_in_a_child() -> None:
     """The child reads the sources without waiting for their locks of before the fork."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CURIOUS_FORK)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [f"[('{FAILED}', 0), ('a.g', None), ('b.g', None)]"] * 2
+    output, errors = run_program(CURIOUS_FORK)
+    assert errors == ""
+    assert output.splitlines() == [f"[('{FAILED}', 0), ('a.g', None), ('b.g', None)]"] * 2

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.interpreter import run_program
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
@@ -259,17 +257,14 @@ FORKS = """
 
 def test_a_forked_child_reports_a_source_from_zero_and_never_hangs() -> None:
     """If the library's lock was held at the fork, the child reports nothing and logs it."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORKS)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    output, errors = run_program(FORKS)
+    assert output.splitlines() == [
         "parent [('failed', 0), ('c', 5)]",
         "child [('failed', 0), ('c', 2)]",
         "child [('failed', 1)]",
         "parent [('failed', 0), ('c', 5)]",
     ]
-    assert "could not be read when this process was forked off its parent" in done.stderr
+    assert "could not be read when this process was forked off its parent" in errors
 
 
 def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+from support.interpreter import run_program
 
 
 def run(program: str) -> str:
-    """Run a program in a new interpreter and return its output; fail if the program fails."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Return what a program prints. A warning is an error."""
+    return run_program(program, "-W", "error")[0]
 
 
 def test_the_import_loads_little() -> None:
