@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.stream import kafka
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError, UnavailableError
+from tallystream_aggregator.stream.kafka import broker as kafka
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 

@@ -20,7 +20,8 @@ from tallystream_aggregator.otlp import decode as otlp_decode
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.table import Record, State, Table, TableSettings, apply, decode
+from tallystream_aggregator.table import Record, State, Table, TableSettings, apply
+from tallystream_aggregator.table.records import decode
 from tallystream_aggregator.table.records.decode import clock_value
 
 if TYPE_CHECKING:
