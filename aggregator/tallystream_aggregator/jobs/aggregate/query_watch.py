@@ -72,21 +72,15 @@ class QueryWatch:
         self._committed: Positions = {}
         self._timer = ClockTimer()
         self._was_claimed, self._records = False, 0
-        self._ended = 0  # the generation of the last epoch that has ended
-        self._begun: dict[tuple[int, int], int] = {}  # (generation, loop) → its first step that was seen
 
     @property
     def is_ready(self) -> bool:
         """Whether the loop of every shard works in the present generation.
 
-        It publishes its claim first, and then makes its table again, which may take minutes. It works when another step
-        has followed, or an epoch has ended.
+        It publishes its claim first, and then makes its table again, which may take minutes.
         """
-        now = self._generations.now
-        steps = {loop: row.step for loop, (row, _) in self._tail.newest.items() if row is not None}
-        return self._is_claimed and all(
-            self._ended == now or step > self._begun.get((now, loop), step) for loop, step in steps.items()
-        )
+        rows = (row for row, _ in self._tail.newest.values())
+        return self._is_claimed and not any(row is not None and row.restoring for row in rows)
 
     @property
     def _is_claimed(self) -> bool:
@@ -129,9 +123,6 @@ class QueryWatch:
                 self._committed = self._published
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
-        for loop, (row, _) in newest.items():
-            if row is not None:
-                self._begun.setdefault((row.claim[0], loop), row.step)
         if moved and self.is_ready:
             self._health.status.checked()
         self._was_claimed = self._was_claimed or self._is_claimed
@@ -160,7 +151,6 @@ class QueryWatch:
             rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
             if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
-            self._ended = self._generations.now
             end = by_topic(lowest([by_place(row.positions) for row in rows]))
             if end != self._at:
                 self._unwritten.append(

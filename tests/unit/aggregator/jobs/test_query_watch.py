@@ -41,12 +41,13 @@ class Outside:
         self.clocks: list[Any] = []
         self.fails, self.refuses, self.moves, self.end = False, False, True, 100
 
-    def publish(self, loop: int, *ends: int, generation: int = 2, step: int = 1) -> None:
+    def publish(self, loop: int, *ends: int, generation: int = 2, restoring: bool = False) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
         positions = [{"metrics": {"0": end}} for end in ends]
         shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
+        claim = generation, 0
         found = PositionsRow(
-            shard=loop, claim=(generation, 0), step=step, positions=positions[0], topics={}, shards=shards
+            shard=loop, claim=claim, restoring=restoring, step=1, positions=positions[0], topics={}, shards=shards
         )
         self.newest[loop] = ShardRows(found)
 
@@ -102,11 +103,6 @@ def test_offsets_are_committed_when_they_move() -> None:
     assert outside.committed == [{Place("metrics", 0): 0}, {Place("metrics", 0): 1}]
 
 
-def ended(end: int) -> Epoch:
-    """Return an epoch of one loop."""
-    return Epoch(0, 0, [row(0, end)])
-
-
 def test_a_query_is_ready_when_all_loops_work() -> None:
     """A loop claims its shard before it makes its table again. It works when it has published another step.
 
@@ -115,24 +111,11 @@ def test_a_query_is_ready_when_all_loops_work() -> None:
     outside = Outside(loops=3)
     watched, _ = watch(outside)
     ready = []
-    for loop, generation, step in ((0, 2, 1), (1, 2, 1), (2, 1, 9), (2, 2, 10), (0, 2, 2), (1, 2, 2), (2, 2, 11)):
-        outside.publish(loop, 5, generation=generation, step=step)
+    for loop, generation, restoring in ((0, 2, 0), (1, 2, 1), (2, 1, 0), (2, 2, 1), (1, 2, 0), (2, 2, 0)):
+        outside.publish(loop, 5, generation=generation, restoring=bool(restoring))
         watched.follow(last=True)
         ready.append(watched.is_ready)
-    assert ready == [False] * 6 + [True]
-
-
-@pytest.mark.parametrize(("end", "ready"), [(5, True), (0, False)])
-def test_a_query_without_records_is_ready_after_an_epoch(end: int, ready: bool) -> None:
-    """One that has ended at positions: else a loop was not yet where it had published."""
-    outside = Outside()
-    outside.publish(0, 5)
-    watched, epochs = watch(outside)
-    watched.follow(last=True)
-    assert not watched.is_ready
-    epochs.finished.append(ended(end))
-    watched.follow(last=True)
-    assert watched.is_ready is ready
+    assert ready == [False] * 5 + [True]
 
 
 def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
@@ -141,7 +124,7 @@ def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
     health = Health("aggregate", HealthSettings(), clock=clock)
     watched, epochs = watch(outside, health)
     epochs.reset()
-    outside.publish(0, 5)
+    outside.publish(0, 5, restoring=True)
     watched.follow(last=True)
     clock.advance(3600)
     assert health.status.unhealthy_reason() is None
@@ -153,11 +136,11 @@ def test_a_catch_up_is_done_at_its_ends() -> None:
     outside = Outside()
     watched, _ = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for step, end in enumerate((7, 7, 8)):
-        outside.publish(0, end, step=step)
+    for end in (7, 8):
+        outside.publish(0, end)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, False, True]
+    assert done == [False, True]
 
 
 def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
@@ -165,18 +148,17 @@ def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
     outside = Outside()
     watched, _ = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for generation, step in ((1, 1), (1, 2), (2, 3), (2, 4)):
-        outside.publish(0, 9, generation=generation, step=step)
+    for generation, restoring in ((1, False), (2, True), (2, False)):
+        outside.publish(0, 9, generation=generation, restoring=restoring)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, False, False, True]
+    assert done == [False, False, True]
 
 
 def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
     """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
     outside = Outside(loops=3)
-    watched, epochs = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
-    epochs.finished.append(Epoch(0, 0, [row(0, 8), row(1, 8)]))
+    watched, _ = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
     outside.publish(0, 8)
     outside.publish(1, 8)
     outside.publish(2, 8, 8)
