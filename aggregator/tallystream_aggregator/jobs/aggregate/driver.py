@@ -52,7 +52,7 @@ FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
 STEP_S = 2.0
-"""How long the step of a loop may take that goes on though its query has failed, or ends."""
+"""How long it waits for the step of a loop that makes its table again."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 MAX_FAILURES = 3
@@ -83,8 +83,6 @@ class Driver:
         self._lease, self._generations, self._watch = lease, generations, watch
         self._epochs, self._stop = epochs, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
-        self._failed: int | None = None
-        """The generation of the last query, if it has failed."""
 
     def run(self) -> int:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
@@ -93,12 +91,6 @@ class Driver:
             LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
-        try:
-            return self._run_queries()
-        finally:
-            self._end_steps()
-
-    def _run_queries(self) -> int:
         while not self._stop.is_set():
             generation = self._take()
             if generation is None:
@@ -107,23 +99,10 @@ class Driver:
             failure = self._run(generation)
             if failure is None:
                 return 0
-            self._failed = generation
             if self._epochs.count > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
-
-    def _end_steps(self) -> None:
-        """Let the loops of a query that has failed end their steps, between two epochs as they are.
-
-        This process ends theirs. Within a transaction, that would hold up readers for half a minute.
-        """
-        if self._failed is not None:
-            stop_file = stop_path(self._settings.checkpoint, self._failed)
-            with suppress(OSError):
-                files.make_file(stop_file)
-                time.sleep(STEP_S)
-                stop_file.unlink()
 
     def _take(self) -> int | None:
         """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed.
@@ -186,7 +165,6 @@ class Driver:
         self._epochs.reset()
         try:
             try:
-                self._failed = None
                 self._watch.follow()  # what earlier processes have counted
                 processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
                 query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)

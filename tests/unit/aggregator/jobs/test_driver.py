@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,6 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "start_query", script.start_query)
     monkeypatch.setattr(module, "finish", lambda *_, **__: setattr(script, "stopped", True))
     monkeypatch.setattr(module, "MIN_BACK_OFF_S", 0.001)
-    monkeypatch.setattr(module, "STEP_S", 0.001)
     checkpoint.mkdir(exist_ok=True)
     return Driver(
         None,  # type: ignore[arg-type]
@@ -126,22 +124,6 @@ def test_an_error_for_a_person_ends_the_driver(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(TallystreamError, match=r"^query aggregate: it is gone\.$"):
         run(system, tmp_path / "checkpoint", monkeypatch)
     assert system.generations == [1, 2]
-
-
-@pytest.mark.parametrize("failures", [(LOST,), ()])
-def test_loops_that_go_on_are_stopped_before_the_driver_ends(
-    failures: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The query has failed between two epochs. A kill within a transaction would hold up readers for half a minute.
-
-    A query that was stopped has no such loops.
-    """
-    made: list[str] = []
-    monkeypatch.setattr(module.files, "make_file", lambda path: (made.append(path.name), path.touch()))
-    with suppress(TallystreamError):
-        run(ScriptedSystem(list(failures)), tmp_path / "checkpoint", monkeypatch)
-    assert made == ["checkpoint.stop-1"] * len(failures)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_checkpoint_that_spark_cannot_use_is_set_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
