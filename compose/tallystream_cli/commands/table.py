@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
+from tallystream_dashboards.printable import printable
 
 
 class AggregateCommand(o.Sections):
