@@ -307,9 +307,9 @@ def require_spark() -> None:
     if find_spec("pyspark") is None:
         raise ConfigError("pyspark", "not installed", "install it with tallystream-cli[spark], and Java 17 or 21")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # unset unless spark-submit has started Java
-        from tallystream_aggregator.jars import java_version
+        from tallystream_aggregator.java import version
 
-        java_version()
+        version()
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:
