@@ -1,4 +1,4 @@
-"""Start and end the Spark session of a job: with state in RocksDB, and this Python for workers."""
+"""Start and end the Spark session of a job, with this Python for workers."""
 
 from __future__ import annotations
 
@@ -50,17 +50,6 @@ TIMEOUT_S = 30.0
 OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
 
-_STATE = {
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
-_QUERY = {
-    # A batch runs only if there is a tick, whatever an operator requests.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.streaming.metricsEnabled": "false",
-}
-
 
 def build_session(
     name: str,
@@ -83,7 +72,7 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = {**_STATE, **_QUERY}
+    settings = {"spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory, "spark.ui.enabled": "false"}
         local = master.startswith("local")

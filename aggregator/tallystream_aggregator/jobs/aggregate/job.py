@@ -23,7 +23,7 @@ from tallystream_aggregator.kafka.topics import create_topics, require_partition
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.processor import KafkaAccess
 from tallystream_aggregator.spark.epochs.progress import Epochs
-from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
+from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            require_settings(session, begin.loops, stop.is_set)
+            require_slots(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
             epochs = Epochs(health)
             health.status.stand_by()
