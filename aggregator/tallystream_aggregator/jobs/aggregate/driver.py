@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.spark.epochs.progress import Epochs
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +75,10 @@ class Driver:
         lease: Lease,
         generations: Generations,
         watch: QueryWatch,
-        epochs: Epochs,
         stop: StopRequest,
     ) -> None:
         self._session, self._settings, self._access, self._table_start = session, settings, access, table
-        self._lease, self._generations, self._watch = lease, generations, watch
-        self._epochs, self._stop = epochs, stop
+        self._lease, self._generations, self._watch, self._stop = lease, generations, watch, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
 
     def run(self) -> int:
@@ -95,11 +92,11 @@ class Driver:
             generation = self._take()
             if generation is None:
                 continue
-            epochs = self._epochs.count
+            epochs = self._watch.epochs
             failure = self._run(generation)
             if failure is None:
                 return 0
-            if self._epochs.count > epochs:
+            if self._watch.epochs > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
@@ -162,7 +159,7 @@ class Driver:
         # That of a driver before, as generations begin at 1 again when topics were deleted: it would stop every loop.
         stop_file.unlink(missing_ok=True)
         query: StreamingQuery | None = None
-        self._epochs.reset()
+        self._watch.reset()
         try:
             try:
                 self._watch.follow()  # what earlier processes have counted
@@ -173,10 +170,10 @@ class Driver:
                 return failure_of(error, settings.checkpoint)
             finally:
                 if query is not None:
-                    finish(query, stop_file, self._epochs, ready=self._watch.is_ready)
+                    finish(query, stop_file, self._watch)
         finally:
             stop_file.unlink(missing_ok=True)
-        self._epochs.look(query)
+        self._watch.look(query)
         self._watch.follow(last=True)
         failure = query.exception()
         return None if failure is None else failure_of(failure, settings.checkpoint)
@@ -187,8 +184,8 @@ class Driver:
         while query.isActive and not self._stop.wait(POLL_S):
             self._lease.check()
             if time.monotonic() >= looks_s:
-                self._epochs.look(query)
-                looks_s = time.monotonic() + (LOOK_S if self._epochs.batch is None else max(LOOK_S, epoch_s / 12))
+                self._watch.look(query)
+                looks_s = time.monotonic() + (LOOK_S if self._watch.batch is None else max(LOOK_S, epoch_s / 12))
             self._watch.follow()
             if ready is not None and self._watch.is_ready:
                 ready.touch()
@@ -215,7 +212,7 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
-        self._epochs.reset()
+        self._watch.reset()
         self._failures += failure.remedy is Remedy.RETRY
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
@@ -241,19 +238,20 @@ class Driver:
             self._lease.check()
 
 
-def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs, *, ready: bool) -> None:
+def finish(query: StreamingQuery, stop_file: Path, watch: QueryWatch) -> None:
     """Let the last epoch of a query end, so that what is published is stored, and stop the query.
 
     Loops that are not ready make their tables again, and have published nothing. They get the time of a step, and end
     with the session: it takes a cold Spark seconds to end their first epoch.
     """
+    ready = watch.is_ready
     until_s = time.monotonic() + (FINISH_S if ready else STEP_S)
     with suppress(OSError):  # without the file, the epoch is interrupted
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
-        while query.isActive and not epochs.stopped and time.monotonic() < until_s:
+        while query.isActive and not watch.stopped and time.monotonic() < until_s:
             time.sleep(0.05)
-            epochs.look(query)
+            watch.look(query)
         if ready:
             query.stop()
 

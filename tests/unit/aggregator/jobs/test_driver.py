@@ -35,7 +35,7 @@ class ScriptedSystem:
         self.generations: list[int] = []
         self.stop_files: list[bool] = []
         self.stop = StopRequest()
-        self.now = self.count = 0
+        self.now = self.epochs = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
 
@@ -46,7 +46,7 @@ class ScriptedSystem:
         self.generations.append(processor._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
-        self.count += len(self.generations) - 1 in self.finishes
+        self.epochs += len(self.generations) - 1 in self.finishes
         self.stop_files.append(Path(processor._settings.stop_file).exists())
         if self._fails is None:
             self.stop.set()
@@ -104,7 +104,6 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
         lease=script,  # type: ignore[arg-type]
         generations=script,  # type: ignore[arg-type]
         watch=script,  # type: ignore[arg-type]
-        epochs=script,  # type: ignore[arg-type]
         stop=script.stop,
     ).run()
 
@@ -174,8 +173,9 @@ def test_the_file_of_a_stop_before_does_not_stop_a_query(tmp_path: Path, monkeyp
 class EndingQuery:
     """A query whose second look shows the epoch that has seen the request to stop. It is also what looks."""
 
-    def __init__(self, stop_file: Path) -> None:
+    def __init__(self, stop_file: Path, *, ready: bool) -> None:
         self._stop_file, self.looks, self.isActive = stop_file, 0, True
+        self.is_ready = ready
 
     @property
     def stopped(self) -> bool:
@@ -194,12 +194,12 @@ class EndingQuery:
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_stop_waits_for_the_last_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
     """So what is published is stored. Loops that make their tables again have published nothing, and are left alone."""
-    query: Any = EndingQuery(tmp_path / "stop")
-    module.finish(query, tmp_path / "stop", query, ready=ready)
+    query: Any = EndingQuery(tmp_path / "stop", ready=ready)
+    module.finish(query, tmp_path / "stop", query)
     assert (query.looks, query.isActive) == (2, not ready)
     monkeypatch.setattr(module, "STEP_S", 0.0)
-    late: Any = EndingQuery(tmp_path / "none")
-    module.finish(late, tmp_path / "none", late, ready=ready)
+    late: Any = EndingQuery(tmp_path / "none", ready=ready)
+    module.finish(late, tmp_path / "none", late)
     assert late.looks == (2 if ready else 0)
 
 
