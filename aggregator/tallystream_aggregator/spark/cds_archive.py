@@ -8,6 +8,7 @@ ignores it. It takes about 200 MB in the Python environment, and a minute or mor
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 import time
@@ -60,8 +61,8 @@ def load_classes(written: Path) -> None:
         TallystreamError: the query failed.
     """
     # The JVM writes the archive when it ends.
-    options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
-    session = build_session("tallystream archive", conf=_CONF, java_options=options)
+    options = shlex.join((*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG))
+    session = build_session("tallystream archive", conf={**_CONF, "spark.driver.extraJavaOptions": options})
     try:
         settings = EpochSettings(LoopSettings(LoopId(Topics(""))), 0, "")
         query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker

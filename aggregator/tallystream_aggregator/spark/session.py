@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 _STARTUP = Path(__file__).with_name("startup")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -57,12 +57,10 @@ def build_session(
     master: str = "local[2]",
     driver_memory: str = "1g",
     conf: Mapping[str, str] | None = None,
-    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """Start Spark, or connect to the JVM that spark-submit started, and return the session.
 
     Under spark-submit, the master is that of its command line. `conf` overrides all other settings.
-    `java_options` replace the default options of the JVM.
 
     Raises:
         TallystreamError: Spark does not start.
@@ -75,11 +73,11 @@ def build_session(
     settings = {"spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory, "spark.ui.enabled": "false"}
-        local = master.startswith("local")
-        if local:
+        options = list(JVM_OPTIONS)
+        if master.startswith("local"):
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             os.environ["SPARK_LOCAL_DIRS"] = _local_folder().name
-        options = java_options or (local_jvm_options() if local else JVM_OPTIONS)
+            options = local_jvm_options()
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
