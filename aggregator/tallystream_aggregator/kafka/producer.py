@@ -55,9 +55,9 @@ class RecordProducer:
             )
             try:
                 produce()
-            except BufferError as error:  # the queue is full
+            except BufferError as full:
                 if self._producer.flush(TIMEOUT_S):
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from full  # noqa: SLF001
                 produce()
         left = self._producer.flush(TIMEOUT_S + 1)  # librdkafka checks for records that timed out once a second
         for error in filter(None, errors):
