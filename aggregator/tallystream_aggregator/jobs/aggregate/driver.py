@@ -139,7 +139,6 @@ class Driver:
             generation=generation,
             ts=int(time.time() * 1000),
             start=table.offsets,
-            partial=table.partial,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,
             max_app_metrics=self._settings.table.max_app_metrics,
