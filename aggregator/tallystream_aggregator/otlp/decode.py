@@ -19,12 +19,12 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import Snapshot
-from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, app_of, instance_of
+from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tallystream.record import Metric
     from tallystream_aggregator.otlp.points import RejectedPoint
@@ -36,26 +36,24 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
-MAX_REJECTED = 10
-"""The most rejected points of a resource that have a text. A record has no more dead letters of points."""
-SDK = "telemetry.sdk.language"
-"""An attribute that the resource of every SDK has."""
+FIELD_BYTES = 32
+"""A record with more fields of resources than one for each so many bytes is parsed: most of its messages are empty."""
 
 RESOURCE_METRICS = pb.MetricsData.RESOURCE_METRICS_FIELD_NUMBER
 RESOURCE = pb.ResourceMetrics.RESOURCE_FIELD_NUMBER
 SCOPE_METRICS = pb.ResourceMetrics.SCOPE_METRICS_FIELD_NUMBER
 SCHEMA_URL = pb.ResourceMetrics.SCHEMA_URL_FIELD_NUMBER
 
-__all__ = ["OtlpError", "ResourceData", "ResourceSnapshots", "instance", "read", "snapshots"]
+__all__ = ["OtlpError", "ResourceData", "ResourceSnapshots", "read", "snapshots"]
 
 _scopes = KnownScopes()
 _resources = KnownResources()
 
 
 class ResourceData(NamedTuple):
-    """The data of one resource: its attributes, and its scopes with their serialized forms."""
+    """The data of one resource: what it is, and its scopes with their serialized forms."""
 
-    attributes: Mapping[str, str]
+    resource: Resource
     scopes: Sequence[tuple[KnownScope | pb.ScopeMetrics, bytes]]
 
 
@@ -63,7 +61,7 @@ class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
     The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON). There
-    are `more_rejected` besides the first ten.
+    are `more_rejected` besides.
     """
 
     snapshots: list[Snapshot]
@@ -81,26 +79,22 @@ def read(value: bytes) -> list[ResourceData]:
     parts = None if value.startswith(b"{") else _parts(value)
     if parts is not None:
         known = [
-            ResourceData(attributes, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
+            ResourceData(resource, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
             for part in parts
-            if (attributes := _resources.find(part.resource)) is not None
+            if (resource := _resources.find(part.resource)) is not None
         ]
         if [len(one.scopes) for one in known] == [len(part.scopes) for part in parts] and known:
             return [one for one in known if one.scopes]
-    data = _parsed(value)
-    if parts is None:
-        parts = [
-            _Part(one.resource.SerializeToString(), [scope.SerializeToString() for scope in one.scope_metrics])
-            for one in data.resource_metrics
-        ]
-    return [
-        ResourceData(
-            _resources.read(one.resource, part.resource),
-            [(scope, raw) for scope, raw in zip(one.scope_metrics, part.scopes, strict=True) if scope.metrics],
-        )
-        for one, part in zip(data.resource_metrics, parts, strict=True)
-        if any(scope.metrics for scope in one.scope_metrics)
-    ]
+    found: list[ResourceData] = []
+    for place, one in enumerate(_parsed(value).resource_metrics):
+        if parts is None:
+            scopes = [(scope, scope.SerializeToString()) for scope in one.scope_metrics if scope.metrics]
+        else:
+            scopes = [pair for pair in zip(one.scope_metrics, parts[place].scopes, strict=True) if pair[0].metrics]
+        if scopes:  # most messages of a hostile record have nothing
+            raw = one.resource.SerializeToString() if parts is None else parts[place].resource
+            found.append(ResourceData(_resources.read(one.resource, raw), scopes))
+    return found
 
 
 class _Part(NamedTuple):
@@ -111,16 +105,22 @@ class _Part(NamedTuple):
 
 
 def _parts(value: bytes) -> list[_Part] | None:
-    """Return the resources of a record with their scopes, or None if it has fields that only a parser understands."""
+    """Return the resources of a record with their scopes, or None if it has fields that only a parser understands.
+
+    Return None, too, if it has so many fields that the parser is faster.
+    """
     parts: list[_Part] = []
+    left = 10 + len(value) // FIELD_BYTES
     for field, kind, begin, end in fields_of(value, 0, len(value)):
-        if field != RESOURCE_METRICS or kind != BYTES:
+        if field != RESOURCE_METRICS or kind != BYTES or left < 0:
             return None
         resource: bytes | None = None
         scopes: list[bytes] = []
+        left -= 1
         for number, wire_type, first, last in fields_of(value, begin, end):
+            left -= 1
             content = value[first:last]
-            if wire_type != BYTES or (number == SCHEMA_URL and not content.isascii()):
+            if wire_type != BYTES or left < 0 or (number == SCHEMA_URL and not content.isascii()):
                 return None
             if number == RESOURCE and resource is None:
                 resource = content
@@ -148,27 +148,21 @@ def _parsed(value: bytes) -> pb.MetricsData:
     return data
 
 
-def instance(resource: ResourceData) -> str:
-    """Return the instance ID of a resource.
-
-    Raises:
-        OtlpError: it can't be used.
-    """
-    return instance_of(resource.attributes)
-
-
-def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
+def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> ResourceSnapshots:
     """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
+
+    At most `max_rejected` rejected points are written as text.
 
     Raises:
         OtlpError: its app can't be used.
     """
-    attributes = resource.attributes
-    app = app_of(attributes)
+    app = data.resource.app
+    if isinstance(app, OtlpError):
+        raise app
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
     refused: list[tuple[str, RejectedPoint | Metric]] = []
-    for scope, raw in resource.scopes:
+    for scope, raw in data.scopes:
         points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
         refused += [(point.reason, point) for point in points.rejected]
         for group in points.groups:
@@ -192,10 +186,10 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
                 complete=False,
                 metrics=group.metrics,
             )
-            if group.start_ns == group.time_ns and SDK not in attributes:
+            if group.start_ns == group.time_ns and not data.resource.is_sdk:
                 baselines.append(made)
     in_order = [grouped[at] for at in sorted(grouped)]
-    rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:MAX_REJECTED]]
+    rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:max_rejected]]
     return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
 
 

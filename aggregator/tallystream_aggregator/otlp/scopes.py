@@ -114,9 +114,9 @@ class KnownScopes:
         known = self.find(raw)
         if known is not None:
             return known.read(raw)
-        scope_id = _id(scope.scope)
         points = [point for metric in scope.metrics for point in read_metric(metric)]
         taken = [point for point in points if isinstance(point, Read)]
+        scope_id = _id(scope.scope) if taken else b""
         size = 3 * len(raw) + POINT_BYTES * len(points)
         places = _places(raw) if taken and len(taken) == len(points) and size <= MAX_BYTES // 4 else None
         if places is not None and len(places) == len(taken):

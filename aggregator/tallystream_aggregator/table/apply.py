@@ -90,7 +90,7 @@ def replace_all(
             refused.add_metric("the snapshot has this metric twice", partial(_json, metric))
             continue
         seen.add(metric_id)
-        number = lives.number_of(metric_id)
+        number = lives.numbers.of(metric_id)
         row = life.rows.get(number)
         if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
@@ -185,7 +185,7 @@ class RecordApplier:
         seen: set[MetricId] = set()
         for metric in snapshot.metrics:
             metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
-            number = self._lives.number_of(metric_id)
+            number = self._lives.numbers.of(metric_id)
             if metric_id in seen or self._lives.layouts.row(life, number) is None:  # it was refused
                 continue
             seen.add(metric_id)
@@ -267,7 +267,7 @@ class RecordApplier:
         if not life.living:
             self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number, value = self._lives.number_of(metric_id), message.value
+        number, value = self._lives.numbers.of(metric_id), message.value
         row = life.rows.get(number)
         total, last = (0, 0) if row is None else row.values
         if row is None:
