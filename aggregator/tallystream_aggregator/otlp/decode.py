@@ -36,8 +36,11 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
-FIELD_BYTES = 32
-"""A record with more fields of resources than one for each so many bytes is parsed: most of its messages are empty."""
+FEW_MESSAGES, MESSAGE_BYTES, OBJECT_BYTES = 100, 16, 8
+"""A record has at most so many resources and scopes, and one more for each so many bytes; in JSON, so many objects.
+
+Each takes some µs. Those that have data are larger.
+"""
 
 RESOURCE_METRICS = pb.MetricsData.RESOURCE_METRICS_FIELD_NUMBER
 RESOURCE = pb.ResourceMetrics.RESOURCE_FIELD_NUMBER
@@ -107,10 +110,10 @@ class _Part(NamedTuple):
 def _parts(value: bytes) -> list[_Part] | None:
     """Return the resources of a record with their scopes, or None if it has fields that only a parser understands.
 
-    Return None, too, if it has so many fields that the parser is faster.
+    Return None, too, if it has too many.
     """
     parts: list[_Part] = []
-    left = 10 + len(value) // FIELD_BYTES
+    left = FEW_MESSAGES + len(value) // MESSAGE_BYTES
     for field, kind, begin, end in fields_of(value, 0, len(value)):
         if field != RESOURCE_METRICS or kind != BYTES or left < 0:
             return None
@@ -118,7 +121,7 @@ def _parts(value: bytes) -> list[_Part] | None:
         scopes: list[bytes] = []
         left -= 1
         for number, wire_type, first, last in fields_of(value, begin, end):
-            left -= 1
+            left -= number == SCOPE_METRICS
             content = value[first:last]
             if wire_type != BYTES or left < 0 or (number == SCHEMA_URL and not content.isascii()):
                 return None
@@ -134,8 +137,11 @@ def _parts(value: bytes) -> list[_Part] | None:
 
 def _parsed(value: bytes) -> pb.MetricsData:
     data = pb.MetricsData()
+    is_json = value.startswith(b"{")
+    if is_json and value.count(b"{") > FEW_MESSAGES + len(value) // OBJECT_BYTES:
+        raise OtlpError(f"the value is JSON with {value.count(b'{')} objects in {len(value)} bytes, most of them empty")
     try:
-        if value.startswith(b"{"):
+        if is_json:
             Parse(value, data, ignore_unknown_fields=True)
         else:
             data.ParseFromString(value)
@@ -143,8 +149,11 @@ def _parsed(value: bytes) -> pb.MetricsData:
         # An error in JSON may quote half of a surrogate pair, which UTF-8 does not have.
         reason = str(error).encode(errors="backslashreplace").decode()
         raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
-    if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
+    if not data.resource_metrics and is_json and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
+    messages = len(data.resource_metrics) + sum(len(one.scope_metrics) for one in data.resource_metrics)
+    if messages > FEW_MESSAGES + len(value) // MESSAGE_BYTES:
+        raise OtlpError(f"the record has {messages} resources and scopes in {len(value)} bytes, most of them empty")
     return data
 
 

@@ -21,7 +21,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     stored_values,
 )
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
-from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
@@ -229,7 +229,7 @@ class RecordApplier:
             return
         over_limits, numbers = replace_all(lives, life, snapshot, before, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
-        if numbers and len(numbers) == len(snapshot.metrics) and has_all:
+        if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
             lives.rows_to_block(life, snapshot.part, numbers)
         for limit, number in over_limits.items():
             refused.add(self._refuse_over_limit(life, limit, number, record))
