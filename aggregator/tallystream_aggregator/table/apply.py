@@ -163,7 +163,7 @@ class RecordApplier:
         if isinstance(life, Refusal):
             refused.add(life)
             return
-        self._lives.will_change(life)
+        self._lives.dirty.add(life.id)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
@@ -216,6 +216,7 @@ class RecordApplier:
             lives.set_living(life, living=not snapshot.final)
         as_block = replace_block(lives, life, snapshot, refused)
         if not as_block:
+            lives.will_change(life)
             lives.blocks_to_rows(life, (snapshot.part,))
             if life.complete:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
@@ -247,6 +248,7 @@ class RecordApplier:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
+        self._lives.will_change(life)
         self._lives.blocks_to_rows(life, (part,))
         replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
 

@@ -163,4 +163,7 @@ def counts_of(block: Block) -> memoryview[int]:
 
 def metric_count(life: Life) -> int:
     """Return how many metrics a life has."""
-    return len(life.rows) + sum(len(block.counts) for block in life.blocks.values()) // 8
+    counters = 0
+    for block in life.blocks.values():
+        counters += len(block.counts) // 8
+    return len(life.rows) + counters

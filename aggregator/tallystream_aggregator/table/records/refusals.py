@@ -54,8 +54,9 @@ class RecordRefusals:
 
     def add_decoded(self, rejected: Sequence[Refusal], more: int) -> None:
         """Add the metrics that were refused when the record was decoded: `rejected`, and `more` others."""
-        self.first += rejected[: self.room]
-        self._metrics += len(rejected) + more
+        if rejected or more:
+            self.first += rejected[: self.room]
+            self._metrics += len(rejected) + more
 
     def letters(self) -> list[Refusal]:
         """Return the refusals that become dead letters."""
