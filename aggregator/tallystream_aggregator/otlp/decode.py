@@ -171,11 +171,13 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
     refused: list[tuple[str, RejectedPoint | Metric]] = []
+    first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))
     for scope, raw in data.scopes:
         points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
         refused += [(point.reason, point) for point in points.rejected]
         for group in points.groups:
-            if reason := _out_of_bounds(group, append_ms):
+            if not first_ns <= group.time_ns < after_ns or group.start_ns >= after_ns:
+                reason = _out_of_bounds(group, append_ms)
                 refused += [(reason, first) for first in group.firsts]
                 continue
             at = group.life, group.time_ns
@@ -202,15 +204,15 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
     return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
 
 
-def _out_of_bounds(points: Group, append_ms: int) -> str | None:
-    """Return why points are too late or too early, or None. The append time is that of their record."""
+def _out_of_bounds(points: Group, append_ms: int) -> str:
+    """Return why points are too late or too early. The append time is that of their record."""
     ahead_ms = points.time_ns // 1_000_000 - append_ms
     if ahead_ms <= -DAY_MS:
         return f"too late: appended {-ahead_ms} ms after the point's time; the limit is {DAY_MS} ms"
     what, start_ahead_ms = "the point's time", points.start_ns // 1_000_000 - append_ms
     if start_ahead_ms > ahead_ms:
         what, ahead_ms = "the point's start time", start_ahead_ms
-    return f"too early: {what} is {ahead_ms} ms ahead; the limit is {DAY_MS} ms" if ahead_ms > DAY_MS else None
+    return f"too early: {what} is {ahead_ms} ms ahead; the limit is {DAY_MS} ms"
 
 
 def _text(name: str, tags: dict[str, str]) -> str:
