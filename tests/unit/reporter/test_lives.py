@@ -186,23 +186,6 @@ def test_a_failed_delivery_is_never_counted_twice(steps: list[tuple[str, object]
     assert run.table.count <= run.counted
 
 
-def test_seq_prev_and_life_without_failures() -> None:
-    """The seq counts from 1, and `prev` is the append time of the last acknowledged record."""
-    run = Run()
-    snapshots = []
-    for _ in range(3):
-        run.send(final=False)
-        assert run.in_flight is not None
-        snapshots.append(run.in_flight.snapshot)
-        run.acknowledge()
-        run.clock.advance(1)
-    start = 1_700_000_000_000
-    assert [s.seq for s in snapshots] == [1, 2, 3]
-    assert [s.prev for s in snapshots] == [None, start, start + 1000]
-    assert len({s.life for s in snapshots}) == 1
-    assert ulid_ms(snapshots[0].life) == start
-
-
 def test_at_most_one_record_is_in_flight() -> None:
     """While a record is in flight, no other is prepared: the next one has the newest values."""
     lives, clock = LifeHistory("app"), ManualClock()
@@ -245,41 +228,6 @@ def test_a_life_ends_when_a_record_of_it_is_refused(pass_time: str, hours: float
     assert (run.in_flight.snapshot.life == life) is same
     run.acknowledge()
     assert run.table.count == 160
-
-
-@pytest.mark.parametrize("ahead", [25, 72])
-def test_a_refused_record_never_counts_as_delivered(ahead: int) -> None:
-    """If the broker's clock was ahead for one record, only the next life counts its values."""
-    run = Run()
-    run.count(10)
-    run.send(final=False)
-    run.acknowledge()
-    run.count(5)
-    run.send(final=False)
-    run.clock.advance(ahead * 3600)  # in flight for so long, so that it may have been sent before
-    run.acknowledge()
-    assert run.lives.refused
-    run.send(final=False)
-    run.acknowledge()
-    assert run.table.count == 15
-
-
-def test_a_later_acknowledgement_replaces_a_failed_delivery() -> None:
-    """Whether it arrived or not, a later acknowledged record of its life replaces it."""
-    run = Run()
-    run.send(final=False)
-    run.acknowledge()
-    run.count(3)
-    run.send(final=False)
-    assert run.in_flight is not None
-    life = run.in_flight.snapshot.life
-    run.fail()
-    run.clock.advance(23 * 3600)
-    run.send(final=False)
-    assert run.in_flight is not None
-    assert run.in_flight.snapshot.life == life
-    run.acknowledge()
-    assert run.table.count == 3
 
 
 @pytest.mark.parametrize("arrived", [True, False])
