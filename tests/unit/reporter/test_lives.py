@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from tallystream.kafka.life import LifeHistory
-from tallystream.record import Counter, Histogram, Position, Snapshot
+from tallystream.record import Counter, Snapshot
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
@@ -186,13 +185,6 @@ def test_a_failed_delivery_is_never_counted_twice(steps: list[tuple[str, object]
     assert run.table.count <= run.counted
 
 
-def test_at_most_one_record_is_in_flight() -> None:
-    """While a record is in flight, no other is prepared: the next one has the newest values."""
-    lives, clock = LifeHistory("app"), ManualClock()
-    assert len(lives.prepare([], clock.wall_ms())) == 1
-    assert lives.prepare([], clock.wall_ms()) == []
-
-
 def test_only_an_acknowledged_final_record_ends_the_life() -> None:
     """After a final record that may not have arrived, the same life continues."""
     run = Run()
@@ -274,37 +266,3 @@ def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     assert ulid_ms(second.snapshot.life) == broker_ms
     lives.acknowledged(second, broker_ms + 5, clock.wall_ms())
     assert lives.has(second)
-
-
-def test_later_lives_publish_what_came_after() -> None:
-    """Counts and sums of a later life start after the last one; positions and extremes are unchanged."""
-    clock = ManualClock()
-    lives = LifeHistory("app")
-    position = Position(name="p", start=0, position=7)
-    [first] = lives.prepare(
-        [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms(), final=True
-    )
-    lives.acknowledged(first, 1_700_000_000_000, clock.wall_ms())
-    [second] = lives.prepare([Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms())
-    assert second.snapshot.metrics == [Histogram(name="h", count=0), position]
-    lives.failed(second, never_sent=True)
-    [third] = lives.prepare([Histogram(name="h", count=3, sum=7.0, min=1.0, max=4.0), position], clock.wall_ms())
-    assert third.snapshot.metrics == [Histogram(name="h", count=1, sum=2.0, min=1.0, max=4.0), position]
-
-
-@pytest.mark.parametrize("between", [["a"], ["b"], ["b", "a"], ["a", "b", "c"], []], ids="".join)
-def test_a_metric_that_is_missing_for_some_records_is_not_counted_twice(between: list[str]) -> None:
-    """It keeps what was acknowledged, whichever metrics are missing or return."""
-    clock, lives, counts = ManualClock(), LifeHistory("app"), Counts[str]()
-
-    def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
-        for name in names:
-            counts[name] += 10
-        (pending,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.wall_ms(), final=final)
-        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-        return {metric.name: metric.count for metric in pending.snapshot.metrics if isinstance(metric, Counter)}
-
-    for names in (["a", "b"], ["a", "b"], between, between):
-        publish(names)
-    publish(between, final=True)
-    assert publish(["c", "b", "a"]) == {"a": 10, "b": 10, "c": 10}
