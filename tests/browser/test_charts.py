@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 BY_INSTANCE, SUM, LAG = "By instance", "Sum over time", "Lag by group, records"
 PLOT = "svg .role-frame.root > g > path.background"

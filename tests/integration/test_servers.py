@@ -19,7 +19,7 @@ from tallystream_cli.servers.broker import KafkaBroker
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def test_records_survive_a_kill(tmp_path: Path) -> None:
