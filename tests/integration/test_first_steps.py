@@ -41,6 +41,7 @@ class Machine:
             **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}},
             "PATH": f"{python.parent}:{os.environ['PATH']}",
             "PIP_NO_INDEX": "1",
+            "PIP_NO_COMPILE": "1",  # most modules of PySpark and Streamlit are not imported here
             "PIP_FIND_LINKS": " ".join(map(str, packages)),
         }
 

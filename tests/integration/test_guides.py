@@ -169,7 +169,7 @@ def test_a_java_service(tmp_path: Path) -> None:
                 done = execute(service, tmp_path, env)
                 assert done.returncode == 0, done.stderr
             # A Collector that ends may lose what is in its queue.
-            wait_until(lambda: placed() == wanted, 120, "both runs are summed", poll=0.5)
+            wait_until(lambda: placed() == wanted, 120, "both runs are summed")
         finally:
             end(process, log, 60)
         wait_until(lambda: is_shown(show, tmp_path), 60, "the sums are in the store", poll=0.5)
