@@ -272,11 +272,11 @@ class RecordApplier:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.instances.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
-            new = self._add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
-            if isinstance(new, Refusal):
-                refused.add(new)
+            added = self._add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
+            if isinstance(added, Refusal):
+                refused.add(added)
                 return
-            life = new
+            life = added
         self._lives.will_change(life)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)

@@ -40,7 +40,7 @@ class _Column(NamedTuple):
     """A metric of a layout. `size` are the bytes that a layout keeps of it."""
 
     name: str
-    type: type[Metric]
+    type: type[object]
     tags: dict[str, str]
     size: int
 
