@@ -103,6 +103,33 @@ def test_rule_11_the_short_form_has_the_limits_of_its_app() -> None:
     assert topic.reasons() == []
 
 
+def test_the_limit_of_names_and_tags_of_a_life_holds_in_every_form() -> None:
+    """In OTLP and the short form as in snapshots, in one record or many, and in a table that is made of its rows."""
+    rules, name = TableSettings(max_metrics=4, otlp_topics=(otlp.TOPIC,)), "n" * 500
+    points = [otlp.counter(name + str(n), otlp.number(5)) for n in range(3)]
+    value = otlp.encode(otlp.resource_metrics(points, service__name="shop", service__instance__id="app-1"))
+    table, latest = Table(State(), rules), LatestRows()
+    records = [Record(otlp.TOPIC, 0, 0, BEGIN_MS, b"k", value, BEGIN_MS)]
+    for number in range(3):
+        value = b'{"name":"%s%d","value":1}' % (name.encode(), number)
+        records.append(Record("metrics", 0, number, BEGIN_MS, b"script", value, BEGIN_MS))
+    refused = "limit: 1 metrics beyond the 1024 bytes that the names and tags of a life may have"
+    changes = run(table, records)
+    assert [letter.reason for letter in changes.dead] == [refused, refused]
+    for row in changes.rows:
+        latest.add(row.key, row.value())
+    again = [one._replace(offset=5) for one in (records[0], records[-1])]
+    again[0] = again[0]._replace(value=value_at(otlp.BEGIN_NS + 2 * otlp.SECOND_NS, name))
+    for state in (unpack(pack(table.state)), *restore(latest).states):
+        changes = run(Table(state, rules), again)
+        assert [letter.reason for letter in changes.dead] == [refused, refused]
+
+
+def value_at(time_ns: int, name: str) -> bytes:
+    points = [otlp.counter(name + "3", otlp.number(5, time_ns=time_ns))]
+    return otlp.encode(otlp.resource_metrics(points, service__name="shop", service__instance__id="app-1"))
+
+
 def test_a_value_that_is_left_out_counts_and_goes_with_its_life() -> None:
     """A metric that only has such a value stays: it may return. So it counts, too."""
     table = Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,)))
