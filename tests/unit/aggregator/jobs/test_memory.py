@@ -6,12 +6,13 @@ import logging
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.memory import available_bytes, parse_memory, warn_of_memory
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 
-GIB = 1 << 30
+GIB, ROOT = 1 << 30, Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(("text", "size"), [("800m", 800 << 20), ("2g", 2 << 30), ("1Gb", GIB), ("512", 512)])
@@ -25,6 +26,23 @@ def test_anything_else_is_rejected_with_the_name_of_the_option(text: str) -> Non
     """The message has the remedy."""
     with pytest.raises(ConfigError, match=r"--table-memory.*as in 800m or 2g"):
         parse_memory("--table-memory", text)
+
+
+def test_the_containers_of_compose_and_kubernetes_have_the_memory_of_the_defaults(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """So an aggregator that is as large as it may be is not killed there."""
+    services = yaml.safe_load((ROOT / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    manifest = (ROOT / "deploy" / "kubernetes" / "base" / "aggregator.yaml").read_text(encoding="utf-8")
+    (pod,) = (one["spec"]["template"]["spec"] for one in yaml.safe_load_all(manifest) if one["kind"] == "StatefulSet")
+    limits = [
+        services["aggregator"]["deploy"]["resources"]["limits"]["memory"],
+        pod["containers"][0]["resources"]["limits"]["memory"].removesuffix("i"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        for limit in limits:
+            warn_of_memory(AggregateSettings("localhost:9092", Path("checkpoint")), 1, parse_memory("memory", limit))
+    assert not caplog.records
 
 
 def test_a_container_has_the_memory_of_its_limit(tmp_path: Path) -> None:
