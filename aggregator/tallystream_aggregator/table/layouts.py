@@ -129,11 +129,6 @@ class Layouts:
         found = zip(self.layout_for(block).counters, counts_of(block), strict=True)
         return {number: Row(part, seq, (count,)) for number, count in found}
 
-    def blocks_to_rows(self, life: Life) -> None:
-        """Turn all blocks of a life into rows."""
-        for part in list(life.blocks):
-            self.block_to_rows(life, part)
-
     def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
         packed = array(_NUMBERS, numbers).tobytes()
