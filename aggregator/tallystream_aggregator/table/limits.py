@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that a life may have for each of the metrics that it may have."""
 
-METRIC_BYTES = {"counter": 1_600}
+COUNTER = "counter"
+METRIC_BYTES = {COUNTER: 1_600}
 OTHER_METRIC_BYTES = 4_000
 TAG_BYTES = 250
 TEXT_FACTOR = 4
 """What a metric counts in the table, by its type; each of its tags; and each byte of its name and tags."""
 
-ROW_BYTES = {"counter": 200}
+ROW_BYTES = {COUNTER: 200}
 OTHER_ROW_BYTES = 600
 """What each life that has a metric counts for it, by its type. A value that is left out counts as another row."""
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.table.deadlines import Deadlines
 from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
-from tallystream_aggregator.table.layouts import Layouts, counts_of, text_bytes
+from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count, text_bytes
 from tallystream_aggregator.table.limits import (
+    COUNTER,
     PART_BYTES,
+    ROW_BYTES,
     TableSize,
     life_limit,
     size_of_life,
@@ -208,11 +210,10 @@ class Lives:
         self._baselines.subtract(life.baselines.keys())
 
     def _size_of(self, life: Life) -> int:
-        """Return the bytes that a life counts, with its rows and baselines."""
-        metrics = self.state.metrics
-        counters = [number for block in life.blocks.values() for number in self.layouts.layout_for(block).counters]
-        rows = sum(size_of_row(metrics[number]) for number in (*life.rows, *life.baselines, *counters))
-        return size_of_life(life.instance, life.app, len(life.parts)) + rows
+        """Return the bytes that a life counts, with its rows and baselines. In blocks it has only counters."""
+        rows = [size_of_row(self.state.metrics[number]) for number in (*life.rows, *life.baselines)]
+        counters = (metric_count(life) - len(life.rows)) * ROW_BYTES[COUNTER]
+        return size_of_life(life.instance, life.app, len(life.parts)) + sum(rows) + counters
 
     def forget(self, partition: str, now_ms: int) -> set[int]:
         """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
