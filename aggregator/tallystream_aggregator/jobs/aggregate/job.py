@@ -70,7 +70,7 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            warn_of_memory(settings, session.sparkContext.master, begin.shards)
+            warn_of_memory(settings, str(session.sparkContext.master), begin.shards)
             require_slots(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
             health.status.stand_by()
