@@ -59,6 +59,7 @@ def run(settings: AggregateSettings) -> int:
             looking = access(lambda: False)  # an early stop is no error
             begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
+            warn_of_memory(settings, begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
@@ -70,7 +71,6 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            warn_of_memory(settings, str(session.sparkContext.master), begin.shards)
             require_slots(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
             health.status.stand_by()

@@ -58,12 +58,12 @@ def available_bytes(limits: Iterable[Path] = CGROUP_LIMITS) -> int:
     return available
 
 
-def warn_of_memory(settings: AggregateSettings, master: str, shards: int, available: int | None = None) -> None:
+def warn_of_memory(settings: AggregateSettings, shards: int, available: int | None = None) -> None:
     """Log a warning if the tables of all shards may take more memory than there is.
 
-    `master` is that of Spark's session: on a cluster the memory is not known.
+    On a cluster it is not known, and under spark-submit neither is the master.
     """
-    if not master.startswith("local"):
+    if "PYSPARK_GATEWAY_PORT" in os.environ or not (settings.master or "local").startswith("local"):
         return
     most, table = available_bytes() if available is None else available, settings.table.max_table_bytes
     heap = parse_memory("--driver-memory", settings.driver_memory)
