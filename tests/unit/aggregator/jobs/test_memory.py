@@ -57,14 +57,15 @@ def test_a_container_has_the_memory_of_its_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("master", "shards", "gigabytes", "warned"),
     [
-        ("local[2]", 1, 4, False),
+        (None, 1, 4, False),
+        (None, 1, 2, True),
         ("local[2]", 1, 2, True),
         ("local[4]", 3, 4, True),
         ("spark://host:7077", 3, 2, False),
     ],
 )
 def test_a_table_that_may_take_more_than_there_is_is_a_warning(
-    master: str, shards: int, gigabytes: int, warned: bool, caplog: pytest.LogCaptureFixture
+    master: str | None, shards: int, gigabytes: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It names the option and both figures. It is no error: most tables take a fraction of it."""
     settings = AggregateSettings("localhost:9092", Path("checkpoint"), master=master)
