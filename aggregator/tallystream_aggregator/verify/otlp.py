@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import MAX_INT64, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Bins
+from tallystream_aggregator.verify.decode import MAX_INT64, Metric, RejectedError, Snapshot, Values, require_valid
+from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Run, Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,25 +156,30 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
         raise RejectedError("an attribute can't be a tag")
     tags = tuple(sorted(texts.items()))
     if kind in ("sum", "gauge"):
-        value = _value(point)
-        if falls:
-            return [Metric((app, "gauge" if kind == "gauge" else "updown", name, tags), {"value": value})]
-        if value < 0:
-            raise RejectedError("no count")
-        if isinstance(value, float):
-            return [Metric((app, "float_counter", name, tags), {"sum": value})]
-        return [Metric((app, "counter", name, tags), {"count": value})]
-    count = int(point.get("count", 0))
-    if count > MAX_INT64:
-        raise RejectedError("the count leaves 64 bits")
-    absent = {"sum": 0.0 if kind == "summary" or not count else None, "min": None, "max": None}
-    given = ("sum",) if kind == "summary" else ("sum", "min", "max")
-    numbers: dict[str, Any] = {"count": count} | absent | {one: _float(point[one]) for one in given if one in point}
-    numbers["sketch"] = _bins(point, count) if kind == "exponentialHistogram" else None
-    metrics = [Metric((app, "histogram", name, tags), numbers)]
+        values = _single(_value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")
+        return [Metric((app, values.type, name, tags), values)]
+    values = Values("histogram", count=int(point.get("count", 0)), sum=0.0 if kind == "summary" else None)
+    for field in ("sum",) if kind == "summary" else ("sum", "min", "max"):
+        if field in point:
+            setattr(values, field, _float(point[field]))
+    if kind == "exponentialHistogram":
+        values.sketch = _sketch(point, values.count)  # type: ignore[assignment]
+    try:
+        require_valid(values)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
+    metrics = [Metric((app, "histogram", name, tags), values)]
     if kind == "histogram" and point.get("bucketCounts"):
-        metrics += _buckets(app, name, texts, point, count)
+        metrics += _buckets(app, name, texts, point, values.count)
     return metrics
+
+
+def _single(value: float, kind: str) -> Values:
+    if kind != "counter":
+        return Values(kind, value=value)
+    if value < 0:
+        raise RejectedError("no count")
+    return Values("float_counter", sum=value) if isinstance(value, float) else Values("counter", count=value)
 
 
 def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
@@ -188,30 +194,34 @@ def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], 
         raise RejectedError("the buckets are more than 16 times as large as the point")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
-        yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})
+        yield Metric((app, "counter", name + ".bucket", tags), Values("counter", count=sum(counts[: at + 1])))
 
 
-def _bins(point: dict[str, Any], count: int) -> Bins:
+def _sketch(point: dict[str, Any], count: int) -> Sketch:
+    """Return the sketch of an exponential histogram, at a scale at which its buckets are few enough."""
     scale, zeros = int(point.get("scale", 0)), int(point.get("zeroCount", 0))
-    signed: dict[int, dict[int, int]] = {}
-    for sign, field in ((1, "positive"), (-1, "negative")):
+    sides: list[dict[int, int]] = []
+    for field in ("positive", "negative"):
         side = point.get(field, {})
         first = int(side.get("offset", 0))
-        signed[sign] = {first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)}
+        sides.append({first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)})
+    if zeros + sum(sum(side.values()) for side in sides) != count:
+        raise RejectedError("the buckets have another number of values")
     scale, fine = min(scale, 20), max(scale - 20, 0)
-    signed = {sign: _shifted(side, fine) for sign, side in signed.items()}
-    while any(max(side) - min(side) >= MAX_BUCKETS for side in signed.values() if side):
+    sides = [_shifted(side, fine) for side in sides]
+    while any(max(side) - min(side) >= MAX_BUCKETS for side in sides if side):
         scale -= 1
-        signed = {sign: _shifted(side, 1) for sign, side in signed.items()}
+        sides = [_shifted(side, 1) for side in sides]
     if scale < -10:
         raise RejectedError("the scale is too small")
-    for side in signed.values():
-        if side and (min(side) < math.floor(-1075 * 2.0**scale) or max(side) + 1 > math.floor(1024 * 2.0**scale)):
-            raise RejectedError("buckets beyond the range of floats")
-    if zeros + sum(sum(side.values()) for side in signed.values()) != count:
-        raise RejectedError("the buckets have another number of values")
-    bins: Bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | {(sign, scale, index): n for sign, side in signed.items() for index, n in side.items()}
+    return Sketch(scale, zeros, *map(_runs, sides))
+
+
+def _runs(side: dict[int, int]) -> list[Run]:
+    if not side:
+        return []
+    counts = [side.get(at, 0) for at in range(min(side), max(side) + 1)]
+    return [Run(min(side), struct.pack(f"<{len(counts)}Q", *counts), 8)]
 
 
 def _shifted(side: dict[int, int], bits: int) -> dict[int, int]:
