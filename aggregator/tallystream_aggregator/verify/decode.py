@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 from msgspec import Meta
 
 from tallystream_aggregator.verify.sketches import Run, Sketch, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, type, name, sorted tags). Each has one sum."""
@@ -41,23 +44,6 @@ Tags = Annotated[dict[_TagName, _TagValue], Meta(max_length=32)]
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STATISTICS = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
-_NULLABLE = ("sum", "min", "max", "sketch", *STATISTICS)
-FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "counter": (("count",), ()),
-    "float_counter": (("sum",), ()),
-    "updown": (("value",), ()),
-    "gauge": (("value",), ()),
-    "meter": (("count",), RATES),
-    "histogram": (("count",), _NULLABLE),
-    "timer": (("count",), (*RATES, *_NULLABLE)),
-    "position": (("start", "position"), ()),
-}
-"""The required and the optional fields of each type."""
-
-ABSENT = -1
-"""The count of a metric without one."""
-
-NO_TAGS = msgspec.Raw(b"{}")
 
 
 class _Run(Run, forbid_unknown_fields=True):
@@ -69,35 +55,43 @@ class _Sketch(Sketch, forbid_unknown_fields=True):
     negative: list[_Run] = msgspec.field(default_factory=list)  # type: ignore[assignment]
 
 
-class Values(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The values of a metric. None or ABSENT stands for one that it does not have.
+_RATED = [(name, Number, 0) for name in RATES]
+_DISTRIBUTION = [
+    ("count", Count),
+    *((name, Number | None, None) for name in ("sum", "min", "max")),
+    ("sketch", _Sketch | None, None),
+    *((name, Statistic, None) for name in STATISTICS),
+]
+FIELDS: dict[str, list[tuple[Any, ...]]] = {
+    "counter": [("count", Count)],
+    "float_counter": [("sum", Annotated[int, Meta(ge=0, le=MAX_INT64)] | Annotated[float, Meta(ge=0)])],
+    "updown": [("value", Number)],
+    "gauge": [("value", Number)],
+    "meter": [("count", Count), *_RATED],
+    "histogram": _DISTRIBUTION,
+    "timer": [*_DISTRIBUTION, *_RATED],
+    "position": [("start", Count), ("position", Count)],
+}
+"""The fields of each type: the name, the type of the value, and the default of one that may be absent."""
 
-    `name` and `tags` are those of a `read_ordinary` snapshot, the tags as JSON. They are not checked.
-    """
+VALUES: dict[str, Callable[..., Values]] = {
+    kind: msgspec.defstruct(
+        kind,
+        [("name", str, ""), ("tags", msgspec.Raw, msgspec.Raw(b"{}")), *fields],
+        namespace={"kind": kind},
+        tag=kind,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+    for kind, fields in FIELDS.items()
+}
+"""The class of each type's values. `name` and `tags` are those of a `read_ordinary` snapshot, and are not checked."""
 
-    type: str = ""
-    name: str = ""
-    tags: msgspec.Raw = NO_TAGS
-    count: Count = ABSENT
-    sum: Number | None = None
-    value: Number | None = None
-    min: Number | None = None
-    max: Number | None = None
-    start: Count | None = None
-    position: Count | None = None
-    sketch: _Sketch | None = None
-    mean_rate: Number = 0
-    m1_rate: Number = 0
-    m5_rate: Number = 0
-    m15_rate: Number = 0
-    mean: Statistic = None
-    stddev: Statistic = None
-    p50: Statistic = None
-    p75: Statistic = None
-    p95: Statistic = None
-    p98: Statistic = None
-    p99: Statistic = None
-    p999: Statistic = None
+if TYPE_CHECKING:
+    Values = Any
+else:
+    Values = Union[tuple(VALUES.values())]  # noqa: UP007
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -234,7 +228,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
         counter = msgspec.convert(content, _ShortForm)
     except msgspec.ValidationError as error:
         raise RejectedError(str(error)) from error
-    return Metric(("default", "counter", counter.name, _sorted(counter.tags)), Values("counter", count=counter.value))
+    return Metric(("default", "counter", counter.name, _sorted(counter.tags)), VALUES["counter"](count=counter.value))
 
 
 def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
@@ -308,31 +302,27 @@ def _metric(app: str, content: Any) -> Metric:
     named, kind = msgspec.convert(content, _Named), content.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
         raise RejectedError("no metric of a known type")
-    known = {field: content[field] for fields in FIELDS[kind] for field in fields if field in content}
+    known = {name: content[name] for name, *_ in FIELDS[kind] if name in content}
+    sketch = known.pop("sketch", None)
     numbers = {name: number for name, number in known.items() if not (name in STATISTICS and number is _HUGE)}
-    sketch = numbers.pop("sketch", None)
-    values = msgspec.convert({"type": kind, **numbers}, Values)
-    values.sketch = None if sketch is None else msgspec.convert(sketch, Sketch)  # type: ignore[assignment]
+    values = msgspec.convert(numbers, VALUES[kind])
+    if sketch is not None:
+        values.sketch = msgspec.convert(sketch, Sketch)
     require_valid(values)
     return Metric((app, kind, named.name, _sorted(named.tags)), values)
 
 
 def require_valid(values: Values) -> None:
-    """Require what the values of a metric of their type must have. An empty histogram without a sum has the sum 0.
+    """Require that the sketch has as many values as a distribution counts. An empty one without a sum has the sum 0.
 
     Raises:
         ValueError: it is not so.
     """
-    required, optional = FIELDS[values.type]
-    for name in required:
-        if getattr(values, name) == (ABSENT if name == "count" else None):
-            raise ValueError(f"{name} is missing")
-    if (values.type == "float_counter" and values.sum < 0) or values.count > MAX_INT64:  # type: ignore[operator]
-        raise ValueError("it is no count")
-    if "sum" in optional and not values.count and values.sum is None:
-        values.sum = 0.0
-    if "sketch" in optional and values.sketch is not None and number_of(values.sketch) != values.count:
-        raise ValueError("the sketch has another number of values")
+    if values.kind in ("histogram", "timer"):
+        if not values.count and values.sum is None:
+            values.sum = 0.0
+        if values.sketch is not None and number_of(values.sketch) != values.count:
+            raise ValueError("the sketch has another number of values")
 
 
 def _sorted(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -8,15 +8,19 @@ from fractions import Fraction
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import ABSENT, FIELDS, RATES, Values, require_valid
+from tallystream_aggregator.verify.decode import RATES, VALUES, require_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.verify.decode import Identity, Ordinary
+    import msgspec
 
-_SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
+    from tallystream_aggregator.verify.decode import Identity, Ordinary, Values
+
+_NAME, _TAGS = attrgetter("name"), attrgetter("tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +56,36 @@ class Row:
     bins: sketches.Bins | None = None
 
 
+ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "counter": (("count",), ()),
+    "float_counter": (("sum",), ()),
+    "updown": ((), ("value",)),
+    "gauge": ((), ("value",)),
+    "meter": (("count",), RATES),
+    "histogram": (("count", "sum"), ()),
+    "timer": (("count", "sum"), RATES),
+    "position": ((), ()),
+}
+"""The fields of each type that are added over all lives, and over those in which they are current."""
+
+_MIN_MAX = (("min", min), ("max", max))
+WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
+    "histogram": _MIN_MAX,
+    "timer": _MIN_MAX,
+    "position": (("start", min), ("position", max)),
+}
+"""The fields of which the lowest or the highest value of all lives counts."""
+
+
 def main_count(values: Values) -> Any:
-    """Return what must not fall within a life: the count, the sum of a float counter, ABSENT for other types."""
-    if values.type == "float_counter":
-        return values.sum
-    return values.count if "count" in FIELDS[values.type][0] else ABSENT
-
-
-EXTREMES = (("min", min), ("start", min), ("max", max), ("position", max))
+    """Return what must not fall within a life: the first field that is added over all lives, 0 without one."""
+    lasting = ADDED[values.kind][0]
+    return getattr(values, lasting[0]) if lasting else 0
 
 
 def widen(values: Values, others: Values) -> None:
     """Widen the range of positions, min and max by those of other values."""
-    for name, choose in EXTREMES:
+    for name, choose in WIDENING.get(values.kind, ()):
         one, other = getattr(values, name), getattr(others, name)
         if other is not None:
             setattr(values, name, other if one is None else choose(one, other))
@@ -78,19 +99,20 @@ class Block:
 
     def __init__(self, snapshot: Ordinary, rows: list[Row]) -> None:
         self._rows = rows
-        # Texts of a record keep the whole record.
-        self._spelled = [(one.type, one.name, one.tags.copy()) for one in snapshot.metrics]
-        self._counts = [one.count for one in snapshot.metrics]
-        self._others = [at for at, one in enumerate(snapshot.metrics) if one.type != "counter"]
+        self._classes, self._names, tags = _spelling(snapshot)
+        self._tags = [text.copy() for text in tags]  # else each keeps the whole record
+        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.kind == "counter"]
+        self._others = [at for at, one in enumerate(snapshot.metrics) if one.kind != "counter"]
+        self._counts = [snapshot.metrics[at].count for at in self._counters]
 
     def replace(self, snapshot: Ordinary) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
-        metrics, rows = snapshot.metrics, self._rows
-        counts = list(map(_COUNT, metrics))
-        if list(map(_SPELLED, metrics)) != self._spelled or any(map(lt, counts, self._counts)):
+        if _spelling(snapshot) != (self._classes, self._names, self._tags):
             return False
-        others = [(metrics[at], rows[at].values) for at in self._others]
-        if not all(_replaces(new, old) for new, old in others):
+        metrics, rows = snapshot.metrics, self._rows
+        counts = [metrics[at].count for at in self._counters]
+        others = [(metrics[at], rows[at].values) for at in self._others if metrics[at] != rows[at].values]
+        if any(map(lt, counts, self._counts)) or not all(_replaces(new, old) for new, old in others):
             return False
         for new, old in others:
             widen(new, old)
@@ -98,6 +120,11 @@ class Block:
         for values, row in zip(metrics, rows, strict=True):
             row.values, row.seq = values, snapshot.seq
         return True
+
+
+def _spelling(snapshot: Ordinary) -> tuple[list[type], list[str], list[msgspec.Raw]]:
+    metrics = snapshot.metrics
+    return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
 
 def _replaces(new: Values, old: Values) -> bool:
@@ -151,32 +178,20 @@ class Life:
         row, base = self.rows[identity], self.baselines.get(identity)
         if base is None:
             return row
-        values = row.values
-        count = ABSENT if values.count == ABSENT else max(values.count - base.count, 0)
-        rest = None if values.sum is None or base.sum is None else values.sum - base.sum
-        counted = Values(values.type, count=count, sum=rest)
-        if main_count(values) > main_count(base):
-            counted.min, counted.max = values.min, values.max
-        else:
-            counted.sum = None if values.type == "counter" else 0.0
-        return Row(counted, row.part, row.seq)
+        values, kind = row.values, identity[1]
+        is_above = main_count(values) > main_count(base)
+        rest: dict[str, Any] = {"sketch": None} if kind == "histogram" else {}  # it has the earlier values, too
+        for name in ADDED[kind][0]:
+            pair = getattr(values, name), getattr(base, name)
+            rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
+        if not is_above:
+            rest |= {name: None for name, _ in WIDENING.get(kind, ())}
+        return Row(replace(values, **rest), row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
 
-
-ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "counter": (("count",), ()),
-    "float_counter": (("sum",), ()),
-    "updown": ((), ("value",)),
-    "gauge": ((), ("value",)),
-    "meter": (("count",), RATES),
-    "histogram": (("count", "sum"), ()),
-    "timer": (("count", "sum"), RATES),
-    "position": ((), ()),
-}
-"""The fields of each type that are added over all lives, and over those in which they are current."""
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -209,25 +224,22 @@ def merged(kind: str, rows: list[Row]) -> Row | None:
     """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
     if kind in ("gauge", "updown"):
         return None
-    values = Values(kind, **_exact(kind, rows, []))
-    return Row(values, lives=sum(row.lives for row in rows), bins=_all_bins(rows))
+    return Row(VALUES[kind](**_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
 
 
 def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
     """Return the exact sums and the widest range. `now` are the values that are current."""
     lasting, momentary = ADDED[kind]
     exact: dict[str, Any] = {}
-    widest = Values()
-    for row in rows:
-        widen(widest, row.values)
     for name in lasting:
         numbers = [getattr(row.values, name) for row in rows]
         exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
     for name in momentary if now else ():
         exact["sum" if name == "value" else name] = _add([getattr(values, name) for values in now])
-    own = {name for fields in FIELDS[kind] for name in fields}  # the values may have others
-    extremes = {name: getattr(widest, name) for name, _ in EXTREMES if name in own}
-    return exact | {name: number for name, number in extremes.items() if number is not None}
+    for name, choose in WIDENING.get(kind, ()):
+        numbers = [number for row in rows if (number := getattr(row.values, name)) is not None]
+        exact |= {name: choose(numbers)} if numbers else {}
+    return exact
 
 
 def _add(numbers: list[Any]) -> Any:
@@ -239,8 +251,9 @@ def _all_bins(rows: list[Row]) -> sketches.Bins:
     bins: sketches.Bins = {}
     for row in rows:
         sketches.add(bins, row.bins or {})
-        if row.values.sketch is not None:
-            sketches.add(bins, sketches.bins_of(row.values.sketch))
+        sketch = getattr(row.values, "sketch", None)
+        if sketch is not None:
+            sketches.add(bins, sketches.bins_of(sketch))
     return bins
 
 

@@ -14,11 +14,13 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import MAX_INT64, Metric, RejectedError, Snapshot, Values, require_valid
+from tallystream_aggregator.verify.decode import MAX_INT64, VALUES, Metric, RejectedError, Snapshot, require_valid
 from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Run, Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tallystream_aggregator.verify.decode import Values
 
 DAY_MS = 86_400_000
 CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
@@ -157,13 +159,15 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
     tags = tuple(sorted(texts.items()))
     if kind in ("sum", "gauge"):
         values = _single(_value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")
-        return [Metric((app, values.type, name, tags), values)]
-    values = Values("histogram", count=int(point.get("count", 0)), sum=0.0 if kind == "summary" else None)
+        return [Metric((app, values.kind, name, tags), values)]
+    values = VALUES["histogram"](count=int(point.get("count", 0)), sum=0.0 if kind == "summary" else None)
+    if values.count > MAX_INT64:
+        raise RejectedError("the count leaves 64 bits")
     for field in ("sum",) if kind == "summary" else ("sum", "min", "max"):
         if field in point:
             setattr(values, field, _float(point[field]))
     if kind == "exponentialHistogram":
-        values.sketch = _sketch(point, values.count)  # type: ignore[assignment]
+        values.sketch = _sketch(point, values.count)
     try:
         require_valid(values)
     except ValueError as error:
@@ -176,10 +180,10 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
 
 def _single(value: float, kind: str) -> Values:
     if kind != "counter":
-        return Values(kind, value=value)
+        return VALUES[kind](value=value)
     if value < 0:
         raise RejectedError("no count")
-    return Values("float_counter", sum=value) if isinstance(value, float) else Values("counter", count=value)
+    return VALUES["float_counter"](sum=value) if isinstance(value, float) else VALUES["counter"](count=value)
 
 
 def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
@@ -194,7 +198,7 @@ def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], 
         raise RejectedError("the buckets are more than 16 times as large as the point")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
-        yield Metric((app, "counter", name + ".bucket", tags), Values("counter", count=sum(counts[: at + 1])))
+        yield Metric((app, "counter", name + ".bucket", tags), VALUES["counter"](count=sum(counts[: at + 1])))
 
 
 def _sketch(point: dict[str, Any], count: int) -> Sketch:
