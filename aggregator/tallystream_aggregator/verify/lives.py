@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import attrgetter, lt
@@ -248,12 +249,12 @@ def _add(numbers: list[Any]) -> Any:
 
 
 def _all_bins(rows: list[Row]) -> sketches.Bins:
-    bins: sketches.Bins = {}
+    bins: Counter[tuple[int, int, int]] = Counter()
     for row in rows:
-        sketches.add(bins, row.bins or {})
+        bins.update(row.bins or {})
         sketch = getattr(row.values, "sketch", None)
         if sketch is not None:
-            sketches.add(bins, sketches.bins_of(sketch))
+            bins.update(sketches.bins_of(sketch))
     return bins
 
 

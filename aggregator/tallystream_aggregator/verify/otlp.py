@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
@@ -260,19 +259,16 @@ def _text(value: dict[str, Any]) -> str:
     return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
-def _content(value: dict[str, Any]) -> Any:  # noqa: PLR0911 - one line a kind
-    if "stringValue" in value:
-        return value["stringValue"]
-    if "boolValue" in value:
-        return value["boolValue"]
-    if "intValue" in value:
-        return int(value["intValue"])
-    if "doubleValue" in value:
-        return float(value["doubleValue"])
-    if "bytesValue" in value:
-        return base64.b64encode(base64.b64decode(value["bytesValue"])).decode()
-    if "arrayValue" in value:
-        return [_content(one) for one in value["arrayValue"].get("values", [])]
-    if "kvlistValue" in value:
-        return {one.get("key", ""): _content(one.get("value", {})) for one in value["kvlistValue"].get("values", [])}
+_SIMPLE = {"stringValue": str, "boolValue": bool, "intValue": int, "doubleValue": float, "bytesValue": str}
+"""The kinds of values without others in them. Bytes are base64."""
+
+
+def _content(value: dict[str, Any]) -> Any:
+    for kind, content in value.items():
+        if kind == "arrayValue":
+            return [_content(one) for one in content.get("values", [])]
+        if kind == "kvlistValue":
+            return {one.get("key", ""): _content(one.get("value", {})) for one in content.get("values", [])}
+        if kind in _SIMPLE:
+            return _SIMPLE[kind](content)
     return ""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -80,12 +83,6 @@ def _counts(run: Run) -> Sequence[int]:
     return struct.unpack(f"<{number}{_FORMATS[run.width]}", run.counts)
 
 
-def add(into: Bins, bins: Bins) -> None:
-    """Merge `bins` into `into`."""
-    for key, count in bins.items():
-        into[key] = into.get(key, 0) + count
-
-
 def value_of(sign: int, scale: int, index: int) -> float:
     """Return the value of a bucket, whose relative distance from both ends of the bucket is the same."""
     power: float = 2.0**-scale
@@ -97,10 +94,9 @@ def merged(bins: Bins) -> Bins:
     """Return the buckets at the smallest scale, or at the next lower one at which no sign has too many buckets."""
     scale = min((scale for sign, scale, _ in bins if sign), default=0)
     while True:
-        same: Bins = {}
+        same: Counter[tuple[int, int, int]] = Counter()
         for (sign, finer, index), number in bins.items():
-            at = (sign, scale, index // 2 ** (finer - scale)) if sign else (0, 0, 0)
-            same[at] = same.get(at, 0) + number
+            same[(sign, scale, index // 2 ** (finer - scale)) if sign else (0, 0, 0)] += number
         spans = [[index for each, _, index in same if each == sign] for sign in (1, -1)]
         if all(not span or max(span) - min(span) < MAX_BUCKETS for span in spans):
             return same
@@ -114,13 +110,6 @@ def quantiles(bins: Bins) -> dict[str, float]:
     values it is rounded.
     """
     rising = sorted(bins, key=lambda key: (key[0], key[0] * key[2]))
-    count = sum(bins.values())
-    found = {}
-    for name, share in SHARES.items():
-        rank, below = int(share * (count - 1)), 0
-        for sign, scale, index in rising:
-            below += bins[sign, scale, index]
-            if below > rank:
-                found[name] = value_of(sign, scale, index)
-                break
-    return found
+    below = list(accumulate(bins[key] for key in rising))
+    ranks = {name: int(share * (below[-1] - 1)) for name, share in SHARES.items()}
+    return {name: value_of(*rising[bisect_right(below, rank)]) for name, rank in ranks.items()}
