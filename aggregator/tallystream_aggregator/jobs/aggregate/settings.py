@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.sum_tags import SumTags
 
 MAX_SHARDS = 1024
+MIN_TABLE_BYTES = 10 << 20
 
 LOW = "low"
 LOW_SPACING_S = 0.02
@@ -86,8 +87,8 @@ class AggregateSettings:
     driver_memory: str = "1g"
 
     def __post_init__(self) -> None:
-        if self.table.max_app_metrics < 1:
-            raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
+        if self.table.max_table_bytes < MIN_TABLE_BYTES:
+            raise ConfigError("--table-memory", self.table.max_table_bytes, "give 10m or more")
         parse_latency(self.latency)
         if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
             raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")
