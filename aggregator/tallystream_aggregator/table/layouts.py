@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
 
+MIN_METRICS = 2
+"""The least metrics of a block: the layout of one metric takes more than its row."""
+
 MAX_BYTES = 128 << 20
 """About the most bytes of all cached layouts. Above it, the cache is cleared."""
 
@@ -179,4 +182,7 @@ def text_bytes(metric: MetricId) -> int:
 
 def metric_count(life: Life) -> int:
     """Return how many metrics a life has."""
-    return len(life.rows) + sum(len(block.counts) for block in life.blocks.values()) // 8
+    counters = 0
+    for block in life.blocks.values():
+        counters += len(block.counts) // 8
+    return len(life.rows) + counters

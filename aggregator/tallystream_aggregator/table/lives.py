@@ -19,13 +19,14 @@ from tallystream_aggregator.table.limits import (
     size_of_metric,
     size_of_row,
 )
+from tallystream_aggregator.table.metric_numbers import MetricNumbers
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.arithmetic.metric_types import Values
@@ -49,9 +50,7 @@ class Lives:
         self.sums = MetricSums(state, self.layouts, self.instances, self.holders)
         self.events: list[Event] = []
         self.dirty: set[LifeId] = set()
-        self._numbers: dict[str, dict[MetricId, int]] = {}  # by the name of the metric
-        for number, metric in state.metrics.items():
-            self._numbers.setdefault(metric[1], {})[metric] = number
+        self.numbers = MetricNumbers(state.metrics)
         self.next_number = max(state.metrics, default=-1) + 1
         self._settings = settings
         self.size = TableSize(settings)
@@ -144,11 +143,7 @@ class Lives:
         for number in dropped:
             del self._baselines[number]
             self.sums.drop(number)
-            metric = self.state.metrics.pop(number)
-            known = self._numbers[metric[1]]
-            del known[metric]
-            if not known:
-                del self._numbers[metric[1]]
+            self.numbers.remove(self.state.metrics.pop(number))
         return dropped
 
     def blocks_to_rows(self, life: Life, parts: Iterable[int] | None = None) -> None:
@@ -237,19 +232,10 @@ class Lives:
             self.release((*life.rows, *life.baselines))
         return changed
 
-    def number_of(self, metric_id: MetricId) -> int:
-        """Return the number of a metric, or -1 if it is new."""
-        known = self._numbers.get(metric_id[1])
-        return -1 if known is None else known.get(metric_id, -1)
-
-    def numbers_of(self, name: str) -> Mapping[MetricId, int]:
-        """Return the metrics with this name, and their numbers."""
-        return self._numbers.get(name, {})
-
     def add_metric(self, metric_id: MetricId) -> int:
         """Add a new metric, and return its number: the next one."""
         number, self.next_number = self.next_number, self.next_number + 1
-        self._numbers.setdefault(metric_id[1], {})[metric_id] = number
+        self.numbers.add(metric_id, number)
         self.state.metrics[number] = metric_id
         self.size.add(metric_id[0], size_of_metric(metric_id))
         return number
