@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
+from tallystream_dashboards.printable import printable
 
 
 class AggregateCommand(o.Sections):
@@ -94,7 +94,6 @@ def aggregate(
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate import job
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
-    from tallystream_aggregator.kafka.topic_selection import parse_partitions
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
     from tallystream_aggregator.times import HOUR_MS
@@ -104,7 +103,7 @@ def aggregate(
         checkpoint,
         topic_prefix=topic_prefix,
         topic_pattern=topic_pattern,
-        partitions=parse_partitions(partitions),
+        partitions=o.parse_partitions(partitions),
         kafka=o.kafka_options(kafka, os.environ),
         latency=latency,
         epoch_s=epoch,

@@ -102,7 +102,16 @@ class SumsReader:
         self._thread.join(10)
 
     def _run(self) -> None:
-        consumer = clients.reading_consumer({"bootstrap.servers": self._servers})
+        consumer = clients.consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": clients.READING,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stop.is_set():

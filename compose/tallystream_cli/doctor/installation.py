@@ -12,8 +12,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, ok, warning
+from tallystream_cli.servers import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,7 @@ def check_installation() -> Iterator[Finding]:
     yield requirements(requirements_of(DISTRIBUTIONS), installed)
     yield page(installed.get("streamlit"))
     yield spark(installed.get("pyspark"))
-    yield from guarded("Java", SECONDS, java)
+    yield from guarded("Java", SECONDS, check_java)
     yield from guarded("jars", SECONDS, check_jars)
 
 
@@ -93,47 +94,42 @@ def spark(pyspark: str | None) -> Finding:
     return ok("Spark", f"pyspark {pyspark}")
 
 
-def java() -> list[Finding]:
+def check_java() -> list[Finding]:
     """Check the version of the Java that starts Spark."""
     where = "from JAVA_HOME" if os.environ.get("JAVA_HOME") else "from PATH"
-    return [ok("Java", f"{jars.java_version()}, {jars.java()} {where}")]
+    return [ok("Java", f"{java.version()}, {java.launcher()} {where}")]
 
 
 def check_jars() -> Iterator[Finding]:
-    """Check the jars in the cache, and whether there is an archive of Spark's classes for them."""
-    complete = True
-    for of, needed_by in (("files", "aggregate"), ("broker", "up and demo")):
-        folder = jars.cache_dir() / "jars" / of
-        locked = jars.read_lock(of)
-        finding = jar_set(of, needed_by, {one.file_name: one.sha256 for one in locked}, _digests(folder, locked))
-        complete = complete and (of == "broker" or not finding.remedy)
-        yield finding
-    yield archive(complete=complete)
+    """Check the broker's jars in the cache, and whether there is an archive of Spark's classes."""
+    folder, locked = jars.cache_dir() / "jars" / "broker", jars.read_lock("broker")
+    yield broker_jars({one.file_name: one.sha256 for one in locked}, _digests(folder, locked))
+    yield archive()
 
 
-def jar_set(of: str, needed_by: str, locked: Mapping[str, str], found: Mapping[str, str | None]) -> Finding:
+def broker_jars(locked: Mapping[str, str], found: Mapping[str, str | None]) -> Finding:
     """Compare the SHA-256 of the jars in the cache, None for a missing one, with those of the release."""
-    check, fetch = f"jars: {of}", f"python -m tallystream_aggregator.jars {of}"
+    check, fetch = "jars", "python -m tallystream_cli.servers.jars"
     if changed := [name for name, digest in found.items() if digest is not None and digest != locked[name]]:
         return failed(check, f"{', '.join(changed)} is not the file of this release", f"{fetch} downloads it again")
     if missing := [name for name, digest in found.items() if digest is None]:
         return warning(
             check,
-            f"{len(missing)} of {len(locked)} are not in the cache; {needed_by} download them at the start",
+            f"{len(missing)} of {len(locked)} are not in the cache; up and demo download them at the start",
             fetch,
         )
     return ok(check, f"{len(locked)} with the digests of this release")
 
 
-def archive(*, complete: bool) -> Finding:
-    """Check whether there is an archive of Spark's classes. `complete` tells whether all jars are in the cache."""
+def archive() -> Finding:
+    """Check whether there is an archive of Spark's classes."""
     check = "class archive"
-    if find_spec("pyspark") is None or not complete:  # looking for the archive would download the jars
-        return not_checked(check, "Spark or its jars are missing")
-    from tallystream_aggregator.spark import session
+    if find_spec("pyspark") is None:
+        return not_checked(check, "Spark is missing")
+    from tallystream_aggregator.spark.session import archive_path
 
-    path = session.archive_of(jars.java_version())
-    if path is None:
+    path = archive_path()
+    if not os.access(path, os.R_OK):
         return warning(
             check, "none, so each start takes twice as long", "python -m tallystream_aggregator.spark.cds_archive"
         )
