@@ -22,7 +22,7 @@ BYTES_PER_METRIC = 256
 COUNTER = "counter"
 METRIC_BYTES = {COUNTER: 1_600}
 OTHER_METRIC_BYTES = 4_000
-TAG_BYTES = 250
+TAG_BYTES = 500
 TEXT_FACTOR = 4
 """What a metric counts in the table, by its type; each of its tags; and each byte of its name and tags."""
 

@@ -167,7 +167,7 @@ class Lives:
         """Set the time and the partition of the last record that was applied."""
         partition, deadline_ms = record.partition_name, life.deadline_ms
         is_new_here = life.partition != partition  # it is new, or partitions were added and the instance moved here
-        if is_new_here:
+        if is_new_here and life.partition:
             life.offsets.clear()
             for part in life.parts:  # the rows of all parts have the life's partition
                 self.publish(life, part)

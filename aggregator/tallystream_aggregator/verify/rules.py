@@ -368,7 +368,7 @@ def _text_size(identity: Identity) -> int:
 
 
 def _metric_size(identity: Identity) -> int:
-    return (1_600 if identity[1] == "counter" else 4_000) + 250 * len(identity[3]) + 4 * _text_size(identity)
+    return (1_600 if identity[1] == "counter" else 4_000) + 500 * len(identity[3]) + 4 * _text_size(identity)
 
 
 def row_size(identity: Identity) -> int:

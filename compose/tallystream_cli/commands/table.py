@@ -83,7 +83,7 @@ def aggregate(
     shards: o.Shards = None,
     drop_tag: o.DropTag = None,
     keep_tags: o.KeepTags = None,
-    master: o.Master = "local[2,4]",
+    master: o.Master = None,
     driver_memory: o.DriverMemory = "1g",
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",

@@ -23,7 +23,7 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.processor import KafkaAccess
-from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm, with_slots
+from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def run(settings: AggregateSettings) -> int:
             lease.join()
             session = build_session(
                 "tallystream aggregate",
-                master=with_slots(settings.master, begin.loops),
+                # Four tries of each task. A slot is no core: the loops wait for records most of the time.
+                master=settings.master or f"local[{max(2, begin.loops)},4]",
                 driver_memory=settings.driver_memory,
                 conf=SETTINGS,
             )

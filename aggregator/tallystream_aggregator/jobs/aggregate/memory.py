@@ -60,7 +60,7 @@ def available_bytes(limits: Iterable[Path] = CGROUP_LIMITS) -> int:
 
 def warn_of_memory(settings: AggregateSettings, shards: int, available: int | None = None) -> None:
     """Log a warning if the tables of all shards may take more memory than there is. On a cluster it is not known."""
-    if not settings.master.startswith("local"):
+    if settings.master is not None and not settings.master.startswith("local"):
         return
     most, table = available_bytes() if available is None else available, settings.table.max_table_bytes
     heap = parse_memory("--driver-memory", settings.driver_memory)

@@ -62,7 +62,8 @@ class AggregateSettings:
     summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops or continues when unread
     records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`, beside the
     OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
-    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags.
+    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None
+    for this machine.
     """
 
     bootstrap_servers: str
@@ -81,7 +82,7 @@ class AggregateSettings:
     table: TableSettings = field(default_factory=TableSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
-    master: str = "local[2,4]"
+    master: str | None = None
     shards: int | None = None
     sum_tags: SumTags | None = None
     driver_memory: str = "1g"
