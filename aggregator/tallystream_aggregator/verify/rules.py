@@ -99,7 +99,7 @@ class Rules:
         """Apply a snapshot that only replaces the values of the one before. Return False if it does anything else."""
         life = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
         block = None if life is None or life.partition != partition else life.blocks.get(snapshot.part)
-        if life is None or block is None or _untimely(snapshot, life.created_ms, timestamp_ms) is not None:
+        if life is None or block is None or _out_of_bounds(snapshot, life.created_ms, timestamp_ms) is not None:
             return False
         is_newer = snapshot.complete and snapshot.seq > life.seqs[snapshot.part]
         if not is_newer or not block.replace(snapshot):
@@ -125,9 +125,9 @@ class Rules:
     ) -> tuple[list[str], list[str]]:
         """Apply a snapshot. Return why metrics are refused, and other reasons of dead letters."""
         created = decode.created_ms(snapshot.life)
-        untimely = _untimely(snapshot, created, timestamp_ms)
-        if untimely is not None:
-            raise RejectedError(untimely)
+        reason = _out_of_bounds(snapshot, created, timestamp_ms)
+        if reason is not None:
+            raise RejectedError(reason)
         life = self._life_of(instance, partition, snapshot, created)
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
@@ -346,7 +346,7 @@ class Rules:
             self._event("forget", app, "", "", name)
 
 
-def _untimely(snapshot: Header, created_ms: int, timestamp_ms: int) -> str | None:
+def _out_of_bounds(snapshot: Header, created_ms: int, timestamp_ms: int) -> str | None:
     """Return why a snapshot of a life of this time is too late or too early (rule 3), None if it is neither."""
     if timestamp_ms - (created_ms if snapshot.prev is None else snapshot.prev) >= LATE_MS:
         return "too late: a day or more after its prev, or its life's ULID"
