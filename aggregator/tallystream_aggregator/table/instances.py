@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.layouts import metric_count
@@ -101,25 +102,19 @@ def _newest(life: Life) -> int:
     return max(life.parts.values(), default=0)
 
 
-class _Counted(NamedTuple):
-    """A life, and what it added to the counts before it changed."""
-
-    life: Life
-    lives: int
-    living: int
-    rows: int
-
-
 class Instances:
-    """The lives of `state` by instance, and their `number`. What is asked of all lives of an instance is indexed."""
+    """The lives of `state` by instance. What is asked of all lives of an instance is indexed.
+
+    `number` counts the lives, and `rows` their metrics, to which a caller adds what it adds to a life.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._indexes: dict[str, _InstanceLives] = {}
-        self._counts = LifeNumbers(0, 0, 0, 0)
-        self._changing = {id(life): _Counted(life, 0, 0, 0) for life in self}
-        self._had_living = dict.fromkeys(state.lives, False)
         self.number = sum(map(len, state.lives.values()))
+        self.rows = sum(map(metric_count, self))
+        self._living = Counter(life.instance for life in self if life.living)
+        self._living_lives = self._living.total()
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
@@ -135,8 +130,8 @@ class Instances:
 
     def add(self, life: Life) -> None:
         """Add a new life."""
-        self._note(life, is_new=True)
         self.number += 1
+        self._count_living(life.instance, life.living)
         self._state.lives.setdefault(life.instance, {})[life.name] = life
         index = self._indexes.get(life.instance)
         if index is not None:
@@ -144,8 +139,9 @@ class Instances:
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
-        self._note(life)
         self.number -= 1
+        self.rows -= metric_count(life)
+        self._count_living(life.instance, -life.living)
         lives = self._state.lives[life.instance]
         del lives[life.name]
         if life.instance in self._indexes:
@@ -156,14 +152,13 @@ class Instances:
 
     def will_change(self, life: Life) -> None:
         """Note that the rows of a life are about to change."""
-        self._note(life)
         index = self._indexes.get(life.instance)
         if index is not None:
             index.apps[life.app].filled[life.life] = life
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent."""
-        self._note(life)
+        self._count_living(life.instance, living - life.living)
         life.living = living
         index = self._indexes.get(life.instance)
         if index is None:
@@ -230,26 +225,13 @@ class Instances:
 
     def counts(self) -> LifeNumbers:
         """Return how many lives there are, living ones, instances that have one of these, and rows."""
-        lives, living, instances, rows = self._counts
-        for before in self._changing.values():
-            life = before.life
-            here = self.has(life)
-            lives += here - before.lives
-            living += (here and life.living) - before.living
-            rows += (metric_count(life) if here else 0) - before.rows
-        for instance, had_living in self._had_living.items():
-            instances += bool(self.living(instance)) - had_living
-        self._changing, self._had_living = {}, {}
-        self._counts = LifeNumbers(lives, living, instances, rows)
-        return self._counts
+        return LifeNumbers(self.number, self._living_lives, len(self._living), self.rows)
 
-    def _note(self, life: Life, *, is_new: bool = False) -> None:
-        """Keep what a life adds to the counts, before it changes for the first time."""
-        if id(life) not in self._changing:
-            counted = _Counted(life, 0, 0, 0) if is_new else _Counted(life, 1, life.living, metric_count(life))
-            self._changing[id(life)] = counted
-            if life.instance not in self._had_living:
-                self._had_living[life.instance] = bool(self.living(life.instance))
+    def _count_living(self, instance: str, more: int) -> None:
+        self._living_lives += more
+        self._living[instance] += more
+        if not self._living[instance]:
+            del self._living[instance]
 
     def _index(self, instance: str) -> _InstanceLives:
         index = self._indexes.get(instance)

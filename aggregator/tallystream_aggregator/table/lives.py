@@ -99,6 +99,7 @@ class Lives:
         metric = self.state.metrics[number]
         self.sums.mark_dirty(life, (number,))
         life.rows[number] = row
+        self.instances.rows += 1
         life.bytes += text_bytes(metric)
         self.size.add(life.app, size_of_row(metric))
         self.holders.add_rows(life, (number,))
@@ -114,6 +115,7 @@ class Lives:
             self.publish(life, life.rows.pop(number).part)
             life.bytes -= text_bytes(self.state.metrics[number])
             self.size.add(life.app, -size_of_row(self.state.metrics[number]))
+        self.instances.rows -= len(removed)
         self.holders.remove_rows(life, removed)
         self.release(removed)
 

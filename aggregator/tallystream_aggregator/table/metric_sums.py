@@ -131,7 +131,7 @@ class MetricSums:
 
     def subtract_forgotten(self, number: int, removed: PartialSum) -> None:
         """Subtract the partial sums of forgotten lives, `removed`, from a metric."""
-        self[number].remove(removed)
+        self[number].merge(removed, -1)
         self._forced.add(number)
 
     def forget(self, lives: Iterable[Life]) -> set[int]:

@@ -111,33 +111,25 @@ class StoredTable:
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
     items = chain(
-        (("metrics", number, metric) for number, metric in state.metrics.items()),
-        (("lives", life.id, life) for lives in state.lives.values() for life in lives.values()),
-        (("forgotten_sums", number, partial) for number, partial in state.forgotten_sums.items()),
+        (("metrics", "", number, metric) for number, metric in state.metrics.items()),
+        (("lives", instance, name, life) for instance, lives in state.lives.items() for name, life in lives.items()),
+        (("forgotten_sums", "", number, partial) for number, partial in state.forgotten_sums.items()),
     )
-    taken, size = _Taken(), 0
-    for name, key, item in items:
+    parts, size = _no_parts(), 0
+    for part, instance, key, item in items:
         packed = _encode(item)
-        taken.parts[name][key] = msgspec.Raw(packed)
+        into = parts[part].setdefault(instance, {}) if part == "lives" else parts[part]
+        into[key] = msgspec.Raw(packed)
         size += 2 * len(packed)  # the key of a life has a part of it once more
         if size >= ENTRY_BYTES:
-            yield pack(taken.of(State()))
-            taken, size = _Taken(), 0
-    yield pack(taken.of(state))
+            yield pack(msgspec.structs.replace(State(), **parts))
+            parts, size = _no_parts(), 0
+    yield pack(msgspec.structs.replace(state, **parts))
 
 
-class _Taken:
-    """What an entry has of the parts of a state that grow with the table, as packed values."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, dict[Any, msgspec.Raw]] = {"metrics": {}, "lives": {}, "forgotten_sums": {}}
-
-    def of(self, state: State) -> State:
-        """Return the state with only these parts."""
-        parts: dict[str, Any] = {**self.parts, "lives": {}}
-        for (app, instance, life), packed in self.parts["lives"].items():
-            parts["lives"].setdefault(instance, {})[app, life] = packed
-        return msgspec.structs.replace(state, **parts)
+def _no_parts() -> dict[str, dict[Any, Any]]:
+    """Return no items of the parts of a state that grow with the table, which an entry has as packed values."""
+    return {"metrics": {}, "lives": {}, "forgotten_sums": {}}
 
 
 def load(store: Store, settings: TableSettings) -> StoredTable | None:

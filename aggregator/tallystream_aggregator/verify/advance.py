@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from heapq import merge
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,28 +89,35 @@ class Advance:
         self._replay.split(shards)
 
     def _read(self, shards: Sequence[Ends]) -> None:
-        """Apply the records up to the ends of each shard."""
-        for partition in {name: None for ends in shards for name in ends}:
-            begins = [positions.get(partition, 0) for positions in self._shards]
-            ends = [max(begin, one.get(partition, 0)) for begin, one in zip(begins, shards, strict=True)]
-            lowest, highest = min(ends), max(ends)
-            waiting = self._waiting.pop(partition, [])
-            left: list[RawRecord] = []
-            for record in chain(waiting, self._records.get(partition, ())):
-                for shard, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-                    if begin <= record.offset < end:
-                        self._apply(partition, record, shard)
-                if record.offset < lowest:
-                    self.records += 1
-                    if self.records % PROGRESS_EVERY == 0:
-                        self._on_progress(self.records)
-                else:
-                    left.append(record)
-                if record.offset >= highest:
-                    break
-            self._waiting[partition] = left
-            for positions, end in zip(self._shards, ends, strict=True):
-                positions[partition] = end
+        """Apply the records up to the ends of each shard. The partitions are read side by side, by append time."""
+        names = {name: None for ends in shards for name in ends}
+        begins = {name: [positions.get(name, 0) for positions in self._shards] for name in names}
+        ends = {
+            name: [max(begin, one.get(name, 0)) for begin, one in zip(begins[name], shards, strict=True)]
+            for name in names
+        }
+        streams = [self._below(name, max(ends[name])) for name in names]
+        for name, record in merge(*streams, key=lambda one: one[1].timestamp_ms):
+            for shard, (begin, end) in enumerate(zip(begins[name], ends[name], strict=True)):
+                if begin <= record.offset < end:
+                    self._apply(name, record, shard)
+            if record.offset >= min(ends[name]):
+                self._waiting[name].append(record)
+                continue
+            self.records += 1
+            if self.records % PROGRESS_EVERY == 0:
+                self._on_progress(self.records)
+        for shard, positions in enumerate(self._shards):
+            positions.update((name, ends[name][shard]) for name in names)
+
+    def _below(self, name: PartitionName, end: int) -> Iterator[tuple[PartitionName, RawRecord]]:
+        """Yield the records of a partition below an offset that not all shards have read. The next one waits."""
+        waiting, self._waiting[name] = self._waiting.get(name, []), []
+        for record in chain(waiting, self._records.get(name, ())):
+            if record.offset >= end:
+                self._waiting[name].append(record)
+                break
+            yield name, record
 
     def _apply(self, partition: PartitionName, record: RawRecord, shard: int) -> None:
         refused = self._replay.read(shard, partition, record.timestamp_ms, record.key, record.value)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
 from msgspec import Meta
 
-from tallystream_aggregator.verify import sketches
+from tallystream_aggregator.verify.sketches import Run, Sketch, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, type, name, sorted tags). Each has one sum."""
@@ -42,62 +44,58 @@ Tags = Annotated[dict[_TagName, _TagValue], Meta(max_length=32)]
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STATISTICS = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
-_NULLABLE = ("sum", "min", "max", "sketch", *STATISTICS)
-FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "counter": (("count",), ()),
-    "float_counter": (("sum",), ()),
-    "updown": (("value",), ()),
-    "gauge": (("value",), ()),
-    "meter": (("count",), RATES),
-    "histogram": (("count",), _NULLABLE),
-    "timer": (("count",), (*RATES, *_NULLABLE)),
-    "position": (("start", "position"), ()),
+
+
+class _Run(Run, forbid_unknown_fields=True):
+    pass
+
+
+class _Sketch(Sketch, forbid_unknown_fields=True):
+    positive: list[_Run] = msgspec.field(default_factory=list)  # type: ignore[assignment]
+    negative: list[_Run] = msgspec.field(default_factory=list)  # type: ignore[assignment]
+
+
+_RATED = [(name, Number, 0) for name in RATES]
+_DISTRIBUTION = [
+    ("count", Count),
+    *((name, Number | None, None) for name in ("sum", "min", "max")),
+    ("sketch", _Sketch | None, None),
+    *((name, Statistic, None) for name in STATISTICS),
+]
+FIELDS: dict[str, list[tuple[Any, ...]]] = {
+    "counter": [("count", Count)],
+    "float_counter": [("sum", Annotated[int, Meta(ge=0, le=MAX_INT64)] | Annotated[float, Meta(ge=0)])],
+    "updown": [("value", Number)],
+    "gauge": [("value", Number)],
+    "meter": [("count", Count), *_RATED],
+    "histogram": _DISTRIBUTION,
+    "timer": [*_DISTRIBUTION, *_RATED],
+    "position": [("start", Count), ("position", Count)],
 }
-"""The required and the optional fields of each type."""
+"""The fields of each type: the name, the type of the value, and the default of one that may be absent."""
 
-ABSENT = -1
-"""The count of a metric without one."""
+VALUES: dict[str, Callable[..., Values]] = {
+    kind: msgspec.defstruct(
+        kind,
+        [("name", str, ""), ("tags", msgspec.Raw, msgspec.Raw(b"{}")), *fields],
+        namespace={"kind": kind},
+        tag=kind,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+    for kind, fields in FIELDS.items()
+}
+"""The class of each type's values. `name` and `tags` are those of a `read_ordinary` snapshot, and are not checked."""
 
-NO_TAGS, NO_SKETCH = msgspec.Raw(b"{}"), msgspec.Raw(b"")
-
-
-class Values(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A metric. None, ABSENT or NO_SKETCH stands for a value that it does not have.
-
-    `tags` and `sketch` are JSON. They are not checked, nor is the name.
-    """
-
-    type: str = ""
-    name: str = ""
-    tags: msgspec.Raw = NO_TAGS
-    count: Count = ABSENT
-    sum: Number | None = None
-    value: Number | None = None
-    min: Number | None = None
-    max: Number | None = None
-    start: Count | None = None
-    position: Count | None = None
-    sketch: msgspec.Raw = NO_SKETCH
-    mean_rate: Number = 0
-    m1_rate: Number = 0
-    m5_rate: Number = 0
-    m15_rate: Number = 0
-    mean: Statistic = None
-    stddev: Statistic = None
-    p50: Statistic = None
-    p75: Statistic = None
-    p95: Statistic = None
-    p98: Statistic = None
-    p99: Statistic = None
-    p999: Statistic = None
+if TYPE_CHECKING:
+    Values = Any
+else:
+    Values = Union[tuple(VALUES.values())]  # noqa: UP007
 
 
-class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
-
-    One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
-    record may have, `baseline` that its numbers are from before its stream of OTLP began.
-    """
+class Header(msgspec.Struct, kw_only=True):
+    """A snapshot without its metrics. `prev` is in epoch ms. One not `complete` may lack metrics of its part."""
 
     app: str
     life: str
@@ -107,12 +105,21 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     every_ms: Annotated[int, Meta(ge=10, le=3_600_000)]
     final: bool
     complete: bool = True
-    metrics: list[Any]
+
+
+class Snapshot(Header):
+    """A snapshot. `metrics` has each metric in order, or the reason why it is refused.
+
+    `over_limit` tells whether there were more metrics than a record may have, `baseline` that its numbers are from
+    before its stream of OTLP began.
+    """
+
+    metrics: list[Metric | RejectedError]
     over_limit: bool = False
     baseline: bool = False
 
 
-class Ordinary(Snapshot, kw_only=True):
+class Ordinary(Header, forbid_unknown_fields=True, kw_only=True):
     """A snapshot as it is on the wire."""
 
     v: Literal[1] = 1
@@ -147,16 +154,15 @@ CLOCK_KEY = b"tallystream-clock"
 _CLOCK = re.compile(rb'\{"v":1,"wall_ms":(0|[1-9]\d{0,14})\}')
 
 
-class RejectedError(Exception):
+class RejectedError(ValueError):
     """A record or a metric that is refused. The text gives the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One valid metric: its identity and its values, with the buckets of its `sketch`, None if it has none."""
+class Metric(NamedTuple):
+    """One valid metric."""
 
     identity: Identity
-    numbers: dict[str, Any]
+    values: Values
 
 
 class Forget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,10 +206,9 @@ _decode = msgspec.json.Decoder(Ordinary).decode
 def read_ordinary(value: bytes) -> Ordinary | None:
     """Return a snapshot, None if it is anything else or may be unusual. Its texts are not checked."""
     try:
-        found = _decode(value)
+        return _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if found.over_limit or found.baseline else found
 
 
 def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
@@ -223,7 +228,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
         counter = msgspec.convert(content, _ShortForm)
     except msgspec.ValidationError as error:
         raise RejectedError(str(error)) from error
-    return Metric(("default", "counter", counter.name, _sorted(counter.tags)), {"count": counter.value})
+    return Metric(("default", "counter", counter.name, _sorted(counter.tags)), VALUES["counter"](count=counter.value))
 
 
 def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
@@ -231,12 +236,11 @@ def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
     if not isinstance(listed, list):
         raise RejectedError("metrics is not a list")
     known = {name: content[name] for name in Ordinary.__struct_fields__ if name in content}
-    found = msgspec.convert(known | {"metrics": [], "over_limit": False, "baseline": False}, Ordinary)
+    found = msgspec.convert(known | {"metrics": []}, Ordinary)
     msgspec.convert(content, _Texts)
-    snapshot: Snapshot = found
-    snapshot.metrics = [_metric_or_reason(found.app, one) for one in listed[:max_metrics]]
-    snapshot.over_limit = len(listed) > max_metrics
-    return snapshot
+    metrics = [_metric_or_reason(found.app, one) for one in listed[:max_metrics]]
+    header = {name: getattr(found, name) for name in Header.__struct_fields__}
+    return Snapshot(**header, metrics=metrics, over_limit=len(listed) > max_metrics)
 
 
 def _forget(content: dict[str, Any]) -> Forget:
@@ -292,32 +296,33 @@ def _metric_or_reason(app: str, content: Any) -> Metric | RejectedError:
         return _metric(app, content)
     except ValueError as error:  # also those of msgspec
         return RejectedError(str(error))
-    except RejectedError as refused:
-        return refused
 
 
 def _metric(app: str, content: Any) -> Metric:
     named, kind = msgspec.convert(content, _Named), content.get("type")
     if not isinstance(kind, str) or kind not in FIELDS:
         raise RejectedError("no metric of a known type")
-    required, optional = FIELDS[kind]
-    numbers: dict[str, Any] = {}
-    for name in (*required, *optional):
-        number = content.get(name)
-        if number is None and (name in required or (name in content and name not in _NULLABLE)):
-            raise RejectedError(f"{name} is missing")
-        if number is not None and not (name in STATISTICS and number is _HUGE):
-            numbers[name] = number
-    sketch = numbers.pop("sketch", None)
-    msgspec.convert(numbers, Values)
-    if "sum" in optional and not numbers["count"]:
-        numbers.setdefault("sum", 0.0)
-    if kind == "float_counter" and numbers["sum"] < 0:
-        raise RejectedError("sum is below 0")
-    bins = None if sketch is None else sketches.decode(sketch)
-    if bins is not None and sum(bins.values()) != numbers["count"]:
-        raise RejectedError("the sketch has another number of values")
-    return Metric((app, kind, named.name, _sorted(named.tags)), numbers | {"sketch": bins})
+    known = {name: content[name] for name, *_ in FIELDS[kind] if name in content}
+    sketch = known.pop("sketch", None)
+    numbers = {name: number for name, number in known.items() if not (name in STATISTICS and number is _HUGE)}
+    values = msgspec.convert(numbers, VALUES[kind])
+    if sketch is not None:
+        values.sketch = msgspec.convert(sketch, Sketch)
+    require_valid(values)
+    return Metric((app, kind, named.name, _sorted(named.tags)), values)
+
+
+def require_valid(values: Values) -> None:
+    """Require that the sketch has as many values as a distribution counts. An empty one without a sum has the sum 0.
+
+    Raises:
+        ValueError: it is not so.
+    """
+    if values.kind in ("histogram", "timer"):
+        if not values.count and values.sum is None:
+            values.sum = 0.0
+        if values.sketch is not None and number_of(values.sketch) != values.count:
+            raise ValueError("the sketch has another number of values")
 
 
 def _sorted(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:

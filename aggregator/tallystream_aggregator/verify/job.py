@@ -171,6 +171,10 @@ def _run(settings: VerifySettings, progress: Progress) -> Outcome:
     ranges = reader.bounds(*names, committed=False)
     begin = _begin(settings, ledger.start, ranges, end.ends)
     replay = Replay(ledger.settings, positions.tags)
+    # All partitions are read at the same time, and share the memory of one.
+    kilobytes = max(8_192 // len(ranges), 256)
+    limits = {"queued.max.messages.kbytes": str(kilobytes), "fetch.message.max.bytes": str(kilobytes << 10)}
+    reader = TopicReader(limits | kafka)
     records = {
         partition: reader.read(partition, begin[partition], high, committed=False)
         for partition, (_, high) in ranges.items()

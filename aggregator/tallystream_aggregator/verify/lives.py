@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import ABSENT, FIELDS, MAX_DEPTH, NO_SKETCH, RATES, Values
+from tallystream_aggregator.verify.decode import RATES, VALUES, require_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import msgspec
 
-    from tallystream_aggregator.verify.decode import Identity, Metric, Ordinary
+    from tallystream_aggregator.verify.decode import Identity, Ordinary, Values
 
-_WITH_SKETCH = [kind for kind, fields in FIELDS.items() if "sketch" in fields[1]]
-_SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
+_NAME, _TAGS = attrgetter("name"), attrgetter("tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Settings:
 class Row:
     """One metric of one life: its newest values, and the part and seq of their snapshot.
 
-    `last` is the last value of the short form. A row of forgotten lives has the values of `lives` of them.
+    `last` is the last value of the short form. A row of forgotten lives has the values of `lives` of them, and the
+    `bins` of their sketches.
     """
 
     values: Values
@@ -52,23 +54,42 @@ class Row:
     seq: int = 0
     last: int = 0
     lives: int = 1
-
-
-class BinnedValues(Values):
-    """Values whose sketch is decoded: those of a snapshot that is not ordinary, and those of several rows."""
-
     bins: sketches.Bins | None = None
 
 
-def values_of(metric: Metric) -> Values:
-    """Return the values of a metric."""
-    numbers = dict(metric.numbers)
-    return BinnedValues(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
+ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "counter": (("count",), ()),
+    "float_counter": (("sum",), ()),
+    "updown": ((), ("value",)),
+    "gauge": ((), ("value",)),
+    "meter": (("count",), RATES),
+    "histogram": (("count", "sum"), ()),
+    "timer": (("count", "sum"), RATES),
+    "position": ((), ()),
+}
+"""The fields of each type that are added over all lives, and over those in which they are current."""
+
+_MIN_MAX = (("min", min), ("max", max))
+WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
+    "histogram": _MIN_MAX,
+    "timer": _MIN_MAX,
+    "position": (("start", min), ("position", max)),
+}
+"""The fields of which the lowest or the highest value of all lives counts."""
 
 
 def main_count(values: Values) -> Any:
-    """Return what must not fall within a life: the count, the sum of a float counter, ABSENT for other types."""
-    return values.sum if values.type == "float_counter" else values.count
+    """Return what must not fall within a life: the first field that is added over all lives, 0 without one."""
+    lasting = ADDED[values.kind][0]
+    return getattr(values, lasting[0]) if lasting else 0
+
+
+def widen(values: Values, others: Values) -> None:
+    """Widen the range of positions, min and max by those of other values."""
+    for name, choose in WIDENING.get(values.kind, ()):
+        one, other = getattr(values, name), getattr(others, name)
+        if other is not None:
+            setattr(values, name, other if one is None else choose(one, other))
 
 
 class Block:
@@ -77,82 +98,43 @@ class Block:
     Most metrics are counters, so that the counts are compared at once.
     """
 
-    def __init__(self, identities: list[Identity], rows: list[Row]) -> None:
+    def __init__(self, snapshot: Ordinary, rows: list[Row]) -> None:
         self._rows = rows
-        self._identities = identities
-        self._spelled: list[Any] | None = None  # as they are in the snapshots
-        self._counts = [row.values.count for row in rows]
-        self._others = [at for at, row in enumerate(rows) if row.values.type != "counter"]
+        self._classes, self._names, tags = _spelling(snapshot)
+        self._tags = [text.copy() for text in tags]  # else each keeps the whole record
+        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.kind == "counter"]
+        self._others = [at for at, one in enumerate(snapshot.metrics) if one.kind != "counter"]
+        self._counts = [snapshot.metrics[at].count for at in self._counters]
 
     def replace(self, snapshot: Ordinary) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
-        metrics = snapshot.metrics
-        spelled = list(map(_SPELLED, metrics))
-        if spelled != self._spelled and not self._learn(spelled):
+        if _spelling(snapshot) != (self._classes, self._names, self._tags):
             return False
-        counts = list(map(_COUNT, metrics))
-        if any(map(lt, counts, self._counts)):
+        metrics, rows = snapshot.metrics, self._rows
+        counts = [metrics[at].count for at in self._counters]
+        others = [(metrics[at], rows[at].values) for at in self._others if metrics[at] != rows[at].values]
+        if any(map(lt, counts, self._counts)) or not all(_replaces(new, old) for new, old in others):
             return False
-        if not all(_replaces(metrics[at], self._rows[at].values) for at in self._others):
-            return False
-        if any(values.sketch is not NO_SKETCH and values.type not in _WITH_SKETCH for values in metrics):
-            return False  # it is ignored, but may be nested too deep
+        for new, old in others:
+            widen(new, old)
         self._counts = counts
-        for values, row in zip(metrics, self._rows, strict=True):
+        for values, row in zip(metrics, rows, strict=True):
             row.values, row.seq = values, snapshot.seq
         return True
 
-    def _learn(self, spelled: list[tuple[str, str, msgspec.Raw]]) -> bool:
-        """Learn how snapshots spell the metrics. Return False if it is not those."""
-        try:
-            read = [(kind, name, tuple(sorted(json.loads(bytes(tags)).items()))) for kind, name, tags in spelled]
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return False
-        if read != [identity[1:] for identity in self._identities]:
-            return False
-        self._spelled = [(kind, name, tags.copy()) for kind, name, tags in spelled]  # else it keeps the whole record
-        return True
+
+def _spelling(snapshot: Ordinary) -> tuple[list[type], list[str], list[msgspec.Raw]]:
+    metrics = snapshot.metrics
+    return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
 
 def _replaces(new: Values, old: Values) -> bool:
-    """Return whether `new` is valid, and is all that is left of both.
-
-    Their type, name and tags are the same, and the count does not fall.
-    """
-    if _missing(new) != _missing(old) or (new.type == "float_counter" and new.sum < old.sum):  # type: ignore[operator]
-        return False
-    if old.min is not None and new.min > old.min:  # type: ignore[operator]
-        return False
-    if old.max is not None and new.max < old.max:  # type: ignore[operator]
-        return False
-    if old.start is not None and (new.start > old.start or new.position < old.position):  # type: ignore[operator]
-        return False
-    if new.sketch == NO_SKETCH:
-        return True
-    is_same = new.count == old.count and new.sketch == old.sketch
-    return is_same or _number_in(new.sketch) == new.count
-
-
-def _number_in(sketch: msgspec.Raw) -> int:
-    """Return how many values a sketch has, ABSENT if it is none or may be nested too deep."""
-    if bytes(sketch).count(b"{") + bytes(sketch).count(b"[") > MAX_DEPTH - 3:
-        return ABSENT
+    """Return whether `new` is valid and its count does not fall. Type, name and tags are the same."""
     try:
-        return sum(sketches.decode(json.loads(bytes(sketch))).values())
-    except (ValueError, RecursionError):
-        return ABSENT
-
-
-def _missing(one: Values) -> tuple[bool, ...]:
-    return (
-        one.count == ABSENT,
-        one.sum is None,
-        one.value is None,
-        one.min is None,
-        one.max is None,
-        one.start is None,
-        one.position is None,
-    )
+        require_valid(new)
+    except ValueError:
+        return False
+    return bool(main_count(new) >= main_count(old))
 
 
 @dataclass(slots=True, eq=False)
@@ -197,24 +179,21 @@ class Life:
         row, base = self.rows[identity], self.baselines.get(identity)
         if base is None:
             return row
-        values = row.values
-        count = ABSENT if values.count == ABSENT else max(values.count - base.count, 0)
-        rest = None if values.sum is None or base.sum is None else values.sum - base.sum
-        counted = BinnedValues(values.type, count=count, sum=rest)
-        if main_count(values) > main_count(base):
-            counted.min, counted.max = values.min, values.max
-        else:
-            counted.sum = None if values.type == "counter" else 0.0
-        return Row(counted, row.part, row.seq)
+        values, kind = row.values, identity[1]
+        is_above = main_count(values) > main_count(base)
+        rest: dict[str, Any] = {"sketch": None} if kind == "histogram" else {}  # it has the earlier values, too
+        for name in ADDED[kind][0]:
+            pair = getattr(values, name), getattr(base, name)
+            rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
+        if not is_above:
+            rest |= {name: None for name, _ in WIDENING.get(kind, ())}
+        return Row(replace(values, **rest), row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
 
 
-STAYING = {"counter", "float_counter", "meter", "histogram", "timer", "position"}
-"""Types whose numbers stay in the sum when a life is forgotten."""
-EXTREMES = (("min", min), ("start", min), ("max", max), ("position", max))
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 
@@ -224,14 +203,13 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
     held = list(held)
-    rows = [row.values for _, row, _ in held]
+    rows = [row for _, row, _ in held]
     now = [(life, row.values) for life, row, living in held if living and life.newest(row)]
     fields: dict[str, Any] = {}
-    for name, number in _added(kind, rows, [values for _, values in now]).items():
+    for name, number in _exact(kind, rows, [values for _, values in now]).items():
         fields[name], beyond = _within(number)
         if beyond:
             fields["overflow"] = True
-    fields |= extremes(kind, rows)
     if kind in ("gauge", "updown"):
         numbers: list[Any] = [values.value for _, values in now]
         fields |= {"number": len(numbers)} | ({"min": min(numbers), "max": max(numbers)} if numbers else {})
@@ -243,59 +221,47 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
     return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
 
 
-def extremes(kind: str, rows: Iterable[Values]) -> dict[str, Any]:
-    """Return the widest of those min, max and positions that a type has. The values may have others, too."""
-    found: dict[str, Any] = {}
-    for name, choose in EXTREMES:
-        if not any(name in fields for fields in FIELDS[kind]):
-            continue
-        numbers = [number for values in rows if (number := getattr(values, name)) is not None]
-        found |= {name: choose(numbers)} if numbers else {}
-    return found
+def merged(kind: str, rows: list[Row]) -> Row | None:
+    """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
+    if kind in ("gauge", "updown"):
+        return None
+    return Row(VALUES[kind](**_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
 
 
-def merged(kind: str, rows: list[Row]) -> Row:
-    """Return a row with the values of these rows, which forgotten lives have: nothing is rounded."""
-    values = [row.values for row in rows]
-    numbers = {"count": ABSENT} | _added(kind, values, []) | extremes(kind, values)
-    return Row(BinnedValues(**numbers, bins=_all_bins(values)), lives=sum(row.lives for row in rows))
-
-
-def _added(kind: str, rows: list[Values], now: list[Values]) -> dict[str, Any]:
-    """Return the exact sums: counts over all lives, momentary values over the living ones."""
+def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
+    """Return the exact sums and the widest range. `now` are the values that are current."""
+    lasting, momentary = ADDED[kind]
     exact: dict[str, Any] = {}
-    if kind in ("counter", "meter", "histogram", "timer"):
-        exact["count"] = sum(values.count for values in rows)
-    if kind in ("float_counter", "histogram", "timer"):
-        unknown = not rows or any(values.sum is None for values in rows)
-        exact["sum"] = None if unknown else _add(rows, "sum")
-    if kind in ("meter", "timer") and now:
-        exact |= {rate: _add(now, rate) for rate in RATES}
-    if kind in ("gauge", "updown") and now:
-        exact["sum"] = _add(now, "value")
+    for name in lasting:
+        numbers = [getattr(row.values, name) for row in rows]
+        exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
+    for name in momentary if now else ():
+        exact["sum" if name == "value" else name] = _add([getattr(values, name) for values in now])
+    for name, choose in WIDENING.get(kind, ()):
+        numbers = [number for row in rows if (number := getattr(row.values, name)) is not None]
+        exact |= {name: choose(numbers)} if numbers else {}
     return exact
 
 
-def _add(rows: list[Values], name: str) -> Any:
-    """Return the sum of a field. Floats are added as fractions, so nothing is rounded."""
-    numbers = (getattr(values, name) for values in rows)
+def _add(numbers: list[Any]) -> Any:
+    """Return a sum. Floats are added as fractions, so nothing is rounded."""
     return sum((Fraction(number) if isinstance(number, float) else number for number in numbers), start=0)
 
 
-def _all_bins(rows: list[Values]) -> sketches.Bins:
-    bins: sketches.Bins = {}
-    for values in rows:
-        if isinstance(values, BinnedValues):
-            sketches.add(bins, values.bins or {})
-        elif values.sketch != NO_SKETCH:
-            sketches.add(bins, sketches.decode(json.loads(bytes(values.sketch))))
+def _all_bins(rows: list[Row]) -> sketches.Bins:
+    bins: Counter[tuple[int, int, int]] = Counter()
+    for row in rows:
+        bins.update(row.bins or {})
+        sketch = getattr(row.values, "sketch", None)
+        if sketch is not None:
+            bins.update(sketches.bins_of(sketch))
     return bins
 
 
-def _quantiles(rows: list[Values]) -> dict[str, Any]:
+def _quantiles(rows: list[Row]) -> dict[str, Any]:
     """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
     bins = _all_bins(rows)
-    count = sum(values.count for values in rows)
+    count = sum(row.values.count for row in rows)
     if not count or sum(bins.values()) != count:
         return {}
     bins = sketches.merged(bins)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
+import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,13 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import MAX_INT64, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Bins
+from tallystream_aggregator.verify.decode import MAX_INT64, VALUES, Metric, RejectedError, Snapshot, require_valid
+from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Run, Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tallystream_aggregator.verify.decode import Values
 
 DAY_MS = 86_400_000
 CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
@@ -159,25 +161,32 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
         raise RejectedError("an attribute can't be a tag")
     tags = tuple(sorted(texts.items()))
     if kind in ("sum", "gauge"):
-        value = _value(point)
-        if falls:
-            return [Metric((app, "gauge" if kind == "gauge" else "updown", name, tags), {"value": value})]
-        if value < 0:
-            raise RejectedError("no count")
-        if isinstance(value, float):
-            return [Metric((app, "float_counter", name, tags), {"sum": value})]
-        return [Metric((app, "counter", name, tags), {"count": value})]
-    count = int(point.get("count", 0))
-    if count > MAX_INT64:
+        values = _single(_value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")
+        return [Metric((app, values.kind, name, tags), values)]
+    values = VALUES["histogram"](count=int(point.get("count", 0)), sum=0.0 if kind == "summary" else None)
+    if values.count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
-    absent = {"sum": 0.0 if kind == "summary" or not count else None, "min": None, "max": None}
-    given = ("sum",) if kind == "summary" else ("sum", "min", "max")
-    numbers: dict[str, Any] = {"count": count} | absent | {one: _float(point[one]) for one in given if one in point}
-    numbers["sketch"] = _bins(point, count) if kind == "exponentialHistogram" else None
-    metrics = [Metric((app, "histogram", name, tags), numbers)]
+    for field in ("sum",) if kind == "summary" else ("sum", "min", "max"):
+        if field in point:
+            setattr(values, field, _float(point[field]))
+    if kind == "exponentialHistogram":
+        values.sketch = _sketch(point, values.count)
+    try:
+        require_valid(values)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
+    metrics = [Metric((app, "histogram", name, tags), values)]
     if kind == "histogram" and point.get("bucketCounts"):
-        metrics += _buckets(app, name, texts, point, count)
+        metrics += _buckets(app, name, texts, point, values.count)
     return metrics
+
+
+def _single(value: float, kind: str) -> Values:
+    if kind != "counter":
+        return VALUES[kind](value=value)
+    if value < 0:
+        raise RejectedError("no count")
+    return VALUES["float_counter"](sum=value) if isinstance(value, float) else VALUES["counter"](count=value)
 
 
 def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
@@ -192,30 +201,34 @@ def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], 
         raise RejectedError("the buckets are more than 16 times as large as the point")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
-        yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})
+        yield Metric((app, "counter", name + ".bucket", tags), VALUES["counter"](count=sum(counts[: at + 1])))
 
 
-def _bins(point: dict[str, Any], count: int) -> Bins:
+def _sketch(point: dict[str, Any], count: int) -> Sketch:
+    """Return the sketch of an exponential histogram, at a scale at which its buckets are few enough."""
     scale, zeros = int(point.get("scale", 0)), int(point.get("zeroCount", 0))
-    signed: dict[int, dict[int, int]] = {}
-    for sign, field in ((1, "positive"), (-1, "negative")):
+    sides: list[dict[int, int]] = []
+    for field in ("positive", "negative"):
         side = point.get(field, {})
         first = int(side.get("offset", 0))
-        signed[sign] = {first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)}
+        sides.append({first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)})
+    if zeros + sum(sum(side.values()) for side in sides) != count:
+        raise RejectedError("the buckets have another number of values")
     scale, fine = min(scale, 20), max(scale - 20, 0)
-    signed = {sign: _shifted(side, fine) for sign, side in signed.items()}
-    while any(max(side) - min(side) >= MAX_BUCKETS for side in signed.values() if side):
+    sides = [_shifted(side, fine) for side in sides]
+    while any(max(side) - min(side) >= MAX_BUCKETS for side in sides if side):
         scale -= 1
-        signed = {sign: _shifted(side, 1) for sign, side in signed.items()}
+        sides = [_shifted(side, 1) for side in sides]
     if scale < -10:
         raise RejectedError("the scale is too small")
-    for side in signed.values():
-        if side and (min(side) < math.floor(-1075 * 2.0**scale) or max(side) + 1 > math.floor(1024 * 2.0**scale)):
-            raise RejectedError("buckets beyond the range of floats")
-    if zeros + sum(sum(side.values()) for side in signed.values()) != count:
-        raise RejectedError("the buckets have another number of values")
-    bins: Bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | {(sign, scale, index): n for sign, side in signed.items() for index, n in side.items()}
+    return Sketch(scale, zeros, *map(_runs, sides))
+
+
+def _runs(side: dict[int, int]) -> list[Run]:
+    if not side:
+        return []
+    counts = [side.get(at, 0) for at in range(min(side), max(side) + 1)]
+    return [Run(min(side), struct.pack(f"<{len(counts)}Q", *counts), 8)]
 
 
 def _shifted(side: dict[int, int], bits: int) -> dict[int, int]:
@@ -250,19 +263,16 @@ def _text(value: dict[str, Any]) -> str:
     return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
-def _content(value: dict[str, Any]) -> Any:  # noqa: PLR0911 - one line a kind
-    if "stringValue" in value:
-        return value["stringValue"]
-    if "boolValue" in value:
-        return value["boolValue"]
-    if "intValue" in value:
-        return int(value["intValue"])
-    if "doubleValue" in value:
-        return float(value["doubleValue"])
-    if "bytesValue" in value:
-        return base64.b64encode(base64.b64decode(value["bytesValue"])).decode()
-    if "arrayValue" in value:
-        return [_content(one) for one in value["arrayValue"].get("values", [])]
-    if "kvlistValue" in value:
-        return {one.get("key", ""): _content(one.get("value", {})) for one in value["kvlistValue"].get("values", [])}
+_SIMPLE = {"stringValue": str, "boolValue": bool, "intValue": int, "doubleValue": float, "bytesValue": str}
+"""The kinds of values without others in them. Bytes are base64."""
+
+
+def _content(value: dict[str, Any]) -> Any:
+    for kind, content in value.items():
+        if kind == "arrayValue":
+            return [_content(one) for one in content.get("values", [])]
+        if kind == "kvlistValue":
+            return {one.get("key", ""): _content(one.get("value", {})) for one in content.get("values", [])}
+        if kind in _SIMPLE:
+            return _SIMPLE[kind](content)
     return ""

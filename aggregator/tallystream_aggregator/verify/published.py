@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
@@ -203,6 +205,8 @@ def _buckets(sketch: Any) -> tuple[Any, Any] | None:
     if sketch is None:
         return None
     try:
-        return sketch["scale"], sketches.decode(sketch)
-    except (ValueError, TypeError, KeyError):
+        found = msgspec.convert(sketch, sketches.Sketch)
+        sketches.number_of(found)
+    except ValueError:
         return "no sketch", sketch
+    return found.scale, sketches.bins_of(found)

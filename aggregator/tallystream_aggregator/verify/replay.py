@@ -14,7 +14,7 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
-from tallystream_aggregator.verify.lives import STAYING, Life, Row, Settings, merged, sum_of
+from tallystream_aggregator.verify.lives import Life, Row, Settings, merged, sum_of
 from tallystream_aggregator.verify.rules import Rules, letters
 from tallystream_aggregator.verify.tags import Tags
 
@@ -92,10 +92,10 @@ class Replay(Rules):
         """Add the rows of a life to those of the forgotten lives of its shard."""
         forgotten = self._forgotten.setdefault(shard, Life("", "", "", 0, 0, 0, forgotten=True))
         for identity in list(life.rows):
-            row, kind = life.counted(identity), identity[1]
-            if kind in STAYING:
-                before = forgotten.rows.get(identity)
-                forgotten.rows[identity] = merged(kind, [row] if before is None else [before, row])
+            rows = [one.counted(identity) for one in (forgotten, life) if identity in one.rows]
+            left = merged(identity[1], rows)
+            if left is not None:
+                forgotten.rows[identity] = left
                 self._lives_by_metric[identity][forgotten] = None
             self._remove(life, identity)
 

@@ -6,14 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from msgspec.structs import replace
-
 from tallystream_aggregator.verify import decode
-from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, extremes, main_count, values_of
+from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError
+from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, main_count, widen
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.verify.decode import Identity, Values
+    from tallystream_aggregator.verify.decode import Header, Identity, Ordinary, Snapshot
 
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
@@ -81,7 +79,8 @@ class Rules:
         if len(value) > self._settings.max_record_bytes:
             self._event("limit", "", instance, "", "record size")
             raise RejectedError("the record is too large")
-        if self._replace(partition, timestamp_ms, instance, value):
+        ordinary = decode.read_ordinary(value)
+        if ordinary is not None and self._replace(partition, timestamp_ms, instance, ordinary):
             return []
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
@@ -94,48 +93,49 @@ class Rules:
             return []
         if isinstance(message, Metric):
             return self._short_form(instance, partition, message)
-        return letters(*self._snapshot(instance, partition, timestamp_ms, message))
+        return letters(*self._snapshot(instance, partition, timestamp_ms, message, ordinary))
 
-    def _replace(self, partition: str, timestamp_ms: int, instance: str, value: bytes) -> bool:
+    def _replace(self, partition: str, timestamp_ms: int, instance: str, snapshot: Ordinary) -> bool:
         """Apply a snapshot that only replaces the values of the one before. Return False if it does anything else."""
-        snapshot = decode.read_ordinary(value)
-        life = None if snapshot is None else self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
-        if snapshot is None or life is None or life.partition != partition:
+        life = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
+        block = None if life is None or life.partition != partition else life.blocks.get(snapshot.part)
+        if life is None or block is None or _out_of_bounds(snapshot, life.created_ms, timestamp_ms) is not None:
             return False
-        block, begin_ms = life.blocks.get(snapshot.part), snapshot.prev
-        is_timely = timestamp_ms - (life.created_ms if begin_ms is None else begin_ms) < LATE_MS
-        is_timely = is_timely and life.created_ms - timestamp_ms <= LATE_MS
-        is_newer = snapshot.complete and snapshot.seq > life.seqs[snapshot.part] if block else False
-        if block is None or not is_timely or not is_newer or not block.replace(snapshot):
+        is_newer = snapshot.complete and snapshot.seq > life.seqs[snapshot.part]
+        if not is_newer or not block.replace(snapshot):
             return False
-        life.current_parts.add(snapshot.part)
-        life.seqs[snapshot.part] = snapshot.seq
-        life.keep_ms, life.final = max(self._clock, life.keep_ms), snapshot.final
-        self._mark_active(life, partition, snapshot.every_ms)
+        life.keep_ms = max(self._clock, life.keep_ms)
+        self._make_newest(life, partition, snapshot)
         return True
 
+    def _make_newest(self, life: Life, partition: str, snapshot: Header) -> None:
+        if life.partition != partition:
+            life.current_parts.clear()
+        life.current_parts.add(snapshot.part)
+        life.seqs[snapshot.part], life.final = snapshot.seq, snapshot.final
+        self._mark_active(life, partition, snapshot.every_ms)
+
     def _snapshot(
-        self, instance: str, partition: str, timestamp_ms: int, snapshot: Snapshot
+        self,
+        instance: str,
+        partition: str,
+        timestamp_ms: int,
+        snapshot: Snapshot,
+        ordinary: Ordinary | None = None,
     ) -> tuple[list[str], list[str]]:
         """Apply a snapshot. Return why metrics are refused, and other reasons of dead letters."""
         created = decode.created_ms(snapshot.life)
-        if timestamp_ms - (created if snapshot.prev is None else snapshot.prev) >= LATE_MS:
-            raise RejectedError("too late: a day or more after its prev, or its life's ULID")
-        if created - timestamp_ms > LATE_MS:
-            raise RejectedError("too early: its life's ULID is more than a day ahead")
+        reason = _out_of_bounds(snapshot, created, timestamp_ms)
+        if reason is not None:
+            raise RejectedError(reason)
         life = self._life_of(instance, partition, snapshot, created)
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
                 self._add(life, snapshot)  # what would be refused has no dead letter
             return [], []
-        if life.partition != partition:
-            life.current_parts.clear()
-        life.current_parts.add(snapshot.part)
-        life.seqs[snapshot.part] = snapshot.seq
-        self._mark_active(life, partition, snapshot.every_ms)
-        life.final = snapshot.final
-        refused, limits = self._add(life, snapshot)
+        self._make_newest(life, partition, snapshot)
+        refused, limits = self._add(life, snapshot, ordinary)
         exceeded = [*limits, *["metrics per record"] * snapshot.over_limit]
         for limit in exceeded:
             self._reached(life, snapshot.life, limit)
@@ -172,10 +172,11 @@ class Rules:
         newest_ns = max((seq for life in others if not life.complete for seq in life.seqs.values()), default=0)
         return bool(others) and begin_ns > 0 and newest_ns < begin_ns
 
-    def _add(self, life: Life, snapshot: Snapshot) -> tuple[list[str], set[str]]:
+    def _add(self, life: Life, snapshot: Snapshot, ordinary: Ordinary | None = None) -> tuple[list[str], set[str]]:
         """Add the metrics of a snapshot. Return why metrics are refused, and the limits that they exceed.
 
         Of each metric, the highest count and then the highest seq counts. Every value widens min, max and positions.
+        If nothing is refused of an `ordinary` snapshot, the next one may replace all of its values at once.
         """
         refused: list[str] = []
         limits: set[str] = set()
@@ -185,7 +186,7 @@ class Rules:
             if isinstance(metric, RejectedError):
                 refused.append(str(metric))
                 continue
-            before, values = life.rows.get(metric.identity), values_of(metric)
+            before, values = life.rows.get(metric.identity), metric.values
             if metric.identity in seen:
                 refused.append("the snapshot has this metric twice")
             elif before is None and (limit := self._limit(life, metric.identity)):
@@ -194,20 +195,21 @@ class Rules:
                 refused.append("the metric was in another part of this life")
             elif before is not None and (main_count(values), snapshot.seq) <= (main_count(before.values), before.seq):
                 refused.append("the count falls")
-                before.values = _widened(before.values, values)
+                widen(before.values, values)
             else:
-                values = values if before is None else _widened(values, before.values)
+                if before is not None:
+                    widen(values, before.values)
                 self._set(life, metric.identity, Row(values, snapshot.part, snapshot.seq))
             seen[metric.identity] = None
-        if snapshot.complete and not (refused or limits or snapshot.over_limit):
-            life.blocks[snapshot.part] = Block(list(seen), [life.rows[identity] for identity in seen])
+        if ordinary is not None and snapshot.complete and not (refused or limits or snapshot.over_limit):
+            life.blocks[snapshot.part] = Block(ordinary, [life.rows[identity] for identity in seen])
         if snapshot.baseline:
             self._add_baselines(life, snapshot)
         return refused, limits
 
     def _add_baselines(self, life: Life, snapshot: Snapshot) -> None:
         """Leave the numbers of a snapshot out of the sums: of each metric, those of its highest count."""
-        first = {one.identity: values_of(one) for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
+        first = {one.identity: one.values for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
         for identity, values in first.items():
             known = life.baselines.get(identity)
             if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
@@ -221,7 +223,7 @@ class Rules:
             self._require_room("default", instance, None, _life_size(instance, "default"))
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
-        before, values = life.rows.get(metric.identity), values_of(metric)
+        before, values = life.rows.get(metric.identity), metric.values
         last = values.count
         if before is None and (limit := self._limit(life, metric.identity)):
             self._reached(life, None, limit)
@@ -344,17 +346,21 @@ class Rules:
             self._event("forget", app, "", "", name)
 
 
+def _out_of_bounds(snapshot: Header, created_ms: int, timestamp_ms: int) -> str | None:
+    """Return why a snapshot of a life of this time is too late or too early (rule 3), None if it is neither."""
+    if timestamp_ms - (created_ms if snapshot.prev is None else snapshot.prev) >= LATE_MS:
+        return "too late: a day or more after its prev, or its life's ULID"
+    if created_ms - timestamp_ms > LATE_MS:
+        return "too early: its life's ULID is more than a day ahead"
+    return None
+
+
 def letters(metrics: list[str], others: list[str]) -> list[str]:
     """Return the reasons of a record's dead letters: those of refused metrics, and all others."""
     for reasons in (metrics, others):
         if len(reasons) > MAX_LETTERS:
             reasons[MAX_LETTERS:] = ["more of this record is refused"]
     return metrics + others
-
-
-def _widened(values: Values, others: Values) -> Values:
-    """Return the values of a row. The others only widen the range of positions, min and max."""
-    return replace(values, **extremes(values.type, [values, others]))
 
 
 def _text_size(identity: Identity) -> int:

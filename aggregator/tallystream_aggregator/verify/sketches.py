@@ -1,82 +1,86 @@
-"""Sketches as in docs/record.md, as plain dicts of buckets: decoding, merging, quantiles."""
+"""Sketches as in docs/record.md: their buckets as plain dicts, merging, quantiles."""
 
 from __future__ import annotations
 
-import base64
 import math
 import struct
-from typing import Any
+from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
 
 MAX_BUCKETS = 4096
-MAX_INT64 = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """Bytes of a count → its format in `struct`."""
 
 
-def decode(content: object) -> Bins:
-    """Return the buckets of a sketch.
+class Run(msgspec.Struct, gc=False):
+    """Consecutive buckets from the index `offset` on. Each count has `width` bytes."""
+
+    offset: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+    counts: bytes
+    width: Literal[1, 2, 4, 8] = 1
+
+
+class Sketch(msgspec.Struct, gc=False):
+    """A sketch as in a record: the buckets of both signs, and the number of zeros."""
+
+    scale: Annotated[int, Meta(ge=-10, le=20)]
+    zero_count: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    positive: list[Run] = []
+    negative: list[Run] = []
+
+
+def number_of(sketch: Sketch) -> int:
+    """Return how many values a sketch has.
 
     Raises:
-        ValueError: it is not a sketch.
+        ValueError: its buckets do not rise, are too many, or are those of no float.
     """
-    if not isinstance(content, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one error for everything that is not a sketch
-    scale = _bounded_int(content.get("scale"), -10, 20)
-    zeros = _bounded_int(content.get("zero_count", 0), 0, MAX_INT64)
-    bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | _one_sign(1, scale, content.get("positive", [])) | _one_sign(-1, scale, content.get("negative", []))
+    number = sketch.zero_count
+    for runs in filter(None, (sketch.positive, sketch.negative)):
+        first = after = runs[0].offset
+        for run in runs:
+            counts = _counts(run)
+            if run.offset < after:
+                raise ValueError("no rising buckets")
+            after = run.offset + len(counts)
+            number += sum(counts)
+        if after - first > MAX_BUCKETS:
+            raise ValueError("too many buckets")
+        ends = first / 2.0**sketch.scale, after / 2.0**sketch.scale
+        # Rounded outwards if a bucket is wider than the smallest number's power of two.
+        if ends[0] < -1075 - (2.0**-sketch.scale if sketch.scale < 0 else 0) or ends[1] > 1024:
+            raise ValueError("beyond the numbers that there are")
+    return number
 
 
-def _one_sign(sign: int, scale: int, content: Any) -> Bins:
-    if not isinstance(content, list):
-        raise ValueError("no list of buckets")  # noqa: TRY004
-    bins: Bins = {}
-    first = after = None
-    for run in content:
-        index, counts = _run(run)
-        if first is None or after is None:
-            first = after = index
-        if index < after:
-            raise ValueError("no rising buckets")
-        bins |= {(sign, scale, at): count for at, count in enumerate(counts, index) if count}
-        after = index + len(counts)
-    if first is None or after is None:
-        return {}
-    if after - first > MAX_BUCKETS:
-        raise ValueError("too many buckets")
-    ends = first / 2.0**scale, after / 2.0**scale
-    # Rounded outwards if a bucket is wider than the smallest number's power of two.
-    if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
-        raise ValueError("beyond the numbers that there are")
+def bins_of(sketch: Sketch) -> Bins:
+    """Return the buckets of a sketch that have values."""
+    bins = {(0, 0, 0): sketch.zero_count} if sketch.zero_count else {}
+    for sign, runs in ((1, sketch.positive), (-1, sketch.negative)):
+        for run in runs:
+            bins |= {(sign, sketch.scale, at): n for at, n in enumerate(_counts(run), run.offset) if n}
     return bins
 
 
-def _run(content: Any) -> tuple[int, tuple[int, ...]]:
-    """Return the first index of consecutive buckets, and their counts."""
-    if not isinstance(content, dict) or not isinstance(content.get("counts"), str):
-        raise ValueError("no buckets")  # noqa: TRY004
-    width = _bounded_int(content.get("width", 1), 1, 8)
-    counts = base64.b64decode(content["counts"], validate=True)
-    if width not in _FORMATS or len(counts) % width:
+def _counts(run: Run) -> Sequence[int]:
+    if run.width == 1:
+        return run.counts
+    number, rest = divmod(len(run.counts), run.width)
+    if rest:
         raise ValueError("no whole numbers of this width")
-    numbers = struct.unpack(f"<{len(counts) // width}{_FORMATS[width]}", counts)
-    return _bounded_int(content.get("offset"), -(2**31), 2**31 - 1), numbers
-
-
-def _bounded_int(content: Any, least: int, most: int) -> int:
-    if not isinstance(content, int) or isinstance(content, bool) or not least <= content <= most:
-        raise ValueError("no whole number within its bounds")
-    return content
-
-
-def add(into: Bins, bins: Bins) -> None:
-    """Merge `bins` into `into`."""
-    for key, count in bins.items():
-        into[key] = into.get(key, 0) + count
+    return struct.unpack(f"<{number}{_FORMATS[run.width]}", run.counts)
 
 
 def value_of(sign: int, scale: int, index: int) -> float:
@@ -90,10 +94,9 @@ def merged(bins: Bins) -> Bins:
     """Return the buckets at the smallest scale, or at the next lower one at which no sign has too many buckets."""
     scale = min((scale for sign, scale, _ in bins if sign), default=0)
     while True:
-        same: Bins = {}
+        same: Counter[tuple[int, int, int]] = Counter()
         for (sign, finer, index), number in bins.items():
-            at = (sign, scale, index // 2 ** (finer - scale)) if sign else (0, 0, 0)
-            same[at] = same.get(at, 0) + number
+            same[(sign, scale, index // 2 ** (finer - scale)) if sign else (0, 0, 0)] += number
         spans = [[index for each, _, index in same if each == sign] for sign in (1, -1)]
         if all(not span or max(span) - min(span) < MAX_BUCKETS for span in spans):
             return same
@@ -107,13 +110,6 @@ def quantiles(bins: Bins) -> dict[str, float]:
     values it is rounded.
     """
     rising = sorted(bins, key=lambda key: (key[0], key[0] * key[2]))
-    count = sum(bins.values())
-    found = {}
-    for name, share in SHARES.items():
-        rank, below = int(share * (count - 1)), 0
-        for sign, scale, index in rising:
-            below += bins[sign, scale, index]
-            if below > rank:
-                found[name] = value_of(sign, scale, index)
-                break
-    return found
+    below = list(accumulate(bins[key] for key in rising))
+    ranks = {name: int(share * (below[-1] - 1)) for name, share in SHARES.items()}
+    return {name: value_of(*rising[bisect_right(below, rank)]) for name, rank in ranks.items()}

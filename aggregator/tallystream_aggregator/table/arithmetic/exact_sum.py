@@ -96,11 +96,6 @@ class Extreme:
         elif old is not None and old == self.value:
             self.lost = True
 
-    def mark_lost(self, value: Value) -> None:
-        """Note that a value was removed. The extreme is lost, unless it is better than that value."""
-        if value is not None and self.value is not None and not self.better(self.value, value):
-            self.lost = True
-
     def set(self, value: Value) -> None:
         """Set the extreme that was found among all values."""
         self.value, self.lost = value, False

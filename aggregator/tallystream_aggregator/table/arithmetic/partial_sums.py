@@ -108,29 +108,18 @@ class PartialSum:
                 known = [value for value in column if value is not None]
                 cell.set((min if operation == _MIN else max)(known, default=None))
 
-    def merge(self, other: PartialSum) -> None:
-        """Add the partial sums of other lives of the same metric."""
-        self.lives += other.lives
-        self.instances += other.instances
-        self.forgotten += other.forgotten
+    def merge(self, other: PartialSum, sign: int = 1) -> None:
+        """Add the partial sums of other lives of the same metric. With the sign -1, subtract some that were merged."""
+        self.lives += sign * other.lives
+        self.instances += sign * other.instances
+        self.forgotten += sign * other.forgotten
         for cell, more in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Sum) and isinstance(more, Sum):
-                cell.merge(more)
+                cell.merge(more, sign)
             elif isinstance(cell, Extreme) and isinstance(more, Extreme):
-                cell.replace(None, more.value)
+                cell.replace(*((None, more.value) if sign > 0 else (more.value, None)))
         if self.merged is not None and other.merged is not None:
-            self.merged.merge(other.merged)
-
-    def remove(self, other: PartialSum) -> None:
-        """Subtract partial sums that were merged into these, and that have no living lives."""
-        self.forgotten -= other.forgotten
-        for cell, removed in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Sum) and isinstance(removed, Sum):
-                cell.merge(removed, -1)
-            elif isinstance(cell, Extreme) and isinstance(removed, Extreme):
-                cell.mark_lost(removed.value)
-        if self.merged is not None and other.merged is not None:
-            self.merged.merge(other.merged, subtract=True)
+            self.merged.merge(other.merged, subtract=sign < 0)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""

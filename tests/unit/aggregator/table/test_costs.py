@@ -278,16 +278,6 @@ def test_a_stream_of_otlp_with_a_start_time_of_its_own_costs_little() -> None:
     assert spent[1] < 350
 
 
-def test_a_block_that_is_replaced_is_not_counted_again() -> None:
-    """The numbers of lives and rows do not change, so the work is that of the block alone."""
-    table = table_of(lives(FEW))
-    again = [record(NEXT + n, snapshot(1, "m1", "m2", seq=2 + n)) for n in range(3)]
-    step(table, again[:2])
-    for one in again[2:]:
-        table.apply_record(one)
-    assert not table._lives.instances._changing
-
-
 HEADER = b'{"app":"a","life":"%s","part":0,"seq":%d,"ts":0,"every_ms":60000,"final":false,"metrics":[%s]}'
 
 

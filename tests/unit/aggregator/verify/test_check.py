@@ -227,6 +227,16 @@ def test_a_life_is_silent_by_the_clock_of_its_partition_alone() -> None:
         assert Topic().append(snapshot(1, 1)).append(b"{", at=5999 - at).check(row).differences != []
 
 
+def test_partitions_are_read_side_by_side() -> None:
+    """A life that moved on the fourth day is not forgotten by the clock of its first partition on the eighth."""
+    day_ms = 86_400_000
+    clock = b'{"v":1,"wall_ms":%d}' % (BEGIN_MS + 8 * day_ms)
+    later = snapshot(2, 2).replace(b'"ts":0', b'"ts":0,"prev":%d' % (BEGIN_MS + 4 * day_ms))
+    topic = Topic().append(snapshot(1, 1), instance="moved").append(later, ONE, at=4 * day_ms, instance="moved")
+    topic.append(clock, at=8 * day_ms, instance="tallystream-clock")
+    assert topic.check(published(count=2, offsets={"0": 1, "1": 0})).differences == []
+
+
 def test_quantiles_are_equal_to_nine_digits_and_counts_exactly() -> None:
     """A quantile is computed in floating point, a count is an integer."""
     assert not unequal({"p99": 1.0}, {"p99": 1.0 + 1e-12})
