@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 
@@ -105,14 +105,8 @@ def push(
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what an earlier push created and is no longer generated.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite what a person changed since the last push.")
-    ] = False,
-    keep_changed: Annotated[
-        bool, typer.Option("--keep-changed", help="Keep what a person changed, and push the rest.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite what a person changed, also data source and contact point.")
     ] = False,
     ca_file: CaFile = None,
     flavour: Flavour = "flux",
@@ -143,16 +137,7 @@ def push(
     grafana = _settings(locals())
     from tallystream_dashboards.grafana.push.job import PushSettings, run
 
-    if overwrite and keep_changed:
-        raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
-    settings = PushSettings(
-        url=grafana_url,
-        generate=grafana,
-        dry_run=dry_run,
-        prune=prune,
-        on_manual_change="overwrite" if overwrite else "keep" if keep_changed else "refuse",
-        ca_file=ca_file,
-    )
+    settings = PushSettings(url=grafana_url, generate=grafana, dry_run=dry_run, force=force, ca_file=ca_file)
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
 
 
