@@ -39,7 +39,7 @@ _READING = "librdkafka requires a group ID; nothing is committed"
 
 _TRANSACTIONS = "transactions of the shards, the combiner and the lease"
 TRANSACTIONAL_ID = "transactional ID"
-_TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
+_TOPIC_CHECKS = "partitions, configuration"
 
 PERMISSIONS = (
     Permission("reporter", "topic", "metrics", ("Write",), "snapshots"),
