@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CHECK = "store"
 RIGHTS = {
     "ship": PERMISSIONS["shipper"],
-    "replay": PERMISSIONS["shipper"],
     "lag collect": PERMISSIONS["lag"],
     **dict.fromkeys(("page", "top", "sums", "instances", "twice", "lag show"), PERMISSIONS["page"]),
 }

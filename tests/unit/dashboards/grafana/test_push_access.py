@@ -132,7 +132,7 @@ def test_ca_file_makes_a_certificate_trusted(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path, "grafana")
     with GrafanaStub(TOKEN, certificate=(certificate, key)) as stub:
         message = error_of(stub.url)
-        assert message.startswith("--ca-file: ")
+        assert message.startswith("--ca-file is not set; ")
         assert f"the certificate of {stub.url} is not trusted (" in message
         assert "--ca-file: " in error_of(stub.url, ca_file=tmp_path / "none.pem")
         settings = PushSettings(url=stub.url, ca_file=certificate)
