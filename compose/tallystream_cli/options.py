@@ -99,13 +99,6 @@ AnyStore = Annotated[
         show_envvar=True,
     ),
 ]
-InfluxCa = Annotated[
-    str | None,
-    typer.Option(
-        "--influxdb-ca",
-        help="CA certificates (PEM) to verify InfluxDB's; by default INFLUXDB_CA_FILE, or the system's.",
-    ),
-]
 GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
 Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
 Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]

@@ -22,7 +22,6 @@ def ship(
     ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
-    influxdb_ca: o.InfluxCa = None,
     graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
     events: Annotated[
@@ -52,7 +51,6 @@ def ship(
             org=org,
             bucket=bucket,
             retention_days=retention_days,
-            ca_file=influxdb_ca,
             prefix=graphite_prefix,
         ),
         group=group,
