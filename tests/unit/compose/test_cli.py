@@ -137,7 +137,7 @@ BAD = [
     ("demo --events 3", "--events: 3 can't be used; "),
     ("dashboards generate --out {tmp}/g --flavour sql", "--flavour: 'sql' can't be used; "),
     ("dashboards generate --out {tmp}/g --contact pager", "--contact: 'pager' can't be used; "),
-    ("dashboards generate --out {tmp}/g --lag-seconds -1", "--lag-seconds: -1.0 can't be used; "),
+    ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1.0' can't be used; "),
 ]
 
 

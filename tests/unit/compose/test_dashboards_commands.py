@@ -70,7 +70,11 @@ def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
     [
         (("--flavour", "sql"), "--flavour: 'sql' can't be used; give flux or influxql or prometheus."),
         (("--contact", "pager"), "--contact: 'pager' can't be used; give webhook or email."),
-        (("--lag-seconds", "-1"), "--lag-seconds: -1.0 can't be used"),
+        (("--threshold", "lag-seconds=-1"), "--threshold: 'lag-seconds=-1.0' can't be used"),
+        (
+            ("--threshold", "lag=1"),
+            "--threshold: 'lag=1' can't be used; give NAME=NUMBER with one of the names missing-",
+        ),
     ],
 )
 def test_an_invalid_option_is_rejected(grafana: GrafanaStub, options: tuple[str, ...], sentence: str) -> None:
