@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import is_http_url
@@ -66,12 +66,12 @@ class Thresholds:
         Raises:
             ConfigError: there is no such threshold, or a number is out of its bounds.
         """
-        known = {field_.name.replace("_", "-"): field_ for field_ in fields(cls)}
-        given = {}
+        known = {name.replace("_", "-"): type(value) for name, value in asdict(cls()).items()}
+        given: dict[str, Any] = {}
         for text in texts:
             name, _, number = text.partition("=")
             try:
-                given[known[name].name] = type(known[name].default)(number)
+                given[name.replace("-", "_")] = known[name](number)
             except (KeyError, ValueError):
                 remedy = f"give NAME=NUMBER with one of the names {', '.join(known)}"
                 raise ConfigError("--threshold", text, remedy) from None
