@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tallystream_aggregator import jars
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.broker import KafkaBroker
 
 BATCHES = 50

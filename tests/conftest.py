@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # A command's internal metrics would add records to topics whose records a test counts.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
 
+# A JVM of a test lives for seconds, in which its optimizing compiler takes more time than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 BROKER = os.environ.get("TALLYSTREAM_TESTS_BROKER")
 """The set of jars of the brokers, as in `make brokers`; by default that of the commands."""
 

@@ -15,7 +15,8 @@ import psutil
 
 from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, evaluate
 from benchmarks.aggregator.sides import KSTREAMS
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
+from tallystream_cli.servers import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -121,12 +122,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def machine(command: str, scale: float, rounds: int, found: Found) -> str:
     """Return the command, the date, the machine, the versions, and the speed of the machine."""
-    java = subprocess.run([jars.java(), "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
+    shown = subprocess.run([java.launcher(), "-version"], capture_output=True, text=True, check=False).stderr
     memory = psutil.virtual_memory().total / 2**30
     sized = "" if scale == 1 else f" **At {scale:g} of the full size: the figures say nothing about speed.**"
     ran = f"`{command}`, {rounds} round{'' if rounds == 1 else 's'}, {datetime.now(UTC):%Y-%m-%d}"
     where = f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB"
-    ours = f"CPython {platform.python_version()}, {java.replace(chr(34), '')}, PySpark {version('pyspark')}"
+    of_java = shown.splitlines()[0].replace('"', "")
+    ours = f"CPython {platform.python_version()}, {of_java}, PySpark {version('pyspark')}"
     text = f"{ran}; {where};\n{ours}, broker {_broker()},\nKafka Streams {kstreams_version()}.{sized}\n"
     return text + speed([one["work_ms"] for one in found.values() if "work_ms" in one])
 

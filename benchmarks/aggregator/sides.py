@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 import psutil
 
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_cli.servers.process import spawn, tail, terminate
 
@@ -110,7 +110,7 @@ class KafkaStreams:
         """
         topics = Topics(prefix)
         return [
-            *(jars.java(), f"-Xmx{HEAP}", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *(java.launcher(), f"-Xmx{HEAP}", "-XX:+UseG1GC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
             *("-cp", os.pathsep.join(kstreams_classpath()), "bench.KStreamsAggregator"),
             *(self.mode, topics.metrics, topics.agg, f"bootstrap.servers={bootstrap_servers}"),
             *(f"application.id={prefix}kstreams", f"state.dir={folder / 'state'}", *self.options),

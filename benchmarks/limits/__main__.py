@@ -40,8 +40,10 @@ def inputs() -> Iterator[Input]:
 
 def measured(only: str) -> Iterator[tuple[str, Cost]]:
     """Yield the cost of each input whose name has the text `only`."""
-    for one in inputs():
+    chosen = [one for one in inputs() if only in f"{one.parser}: {one.name}" or only in f"rows: {one.name}"]
+    for number, one in enumerate(chosen, start=1):
         name = f"{one.parser}: {one.name}"
+        print(f"{number} of {len(chosen)}: {name}", file=sys.stderr, flush=True)
         if only in name:
             yield name, cost(one)
         if one.parser == "snapshot" and one.name in RESTORED and only in f"rows: {one.name}":

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from benchmarks.limits.snapshots import Input
     from tallystream_aggregator.table.records.decode import Record
 
+RUNS = 4
+"""How often an input is measured at most whose time is beyond the limit: other processes make a run slower."""
+
 FIXED_MS, MS = 1.0, 50.0
 """What a record may cost in any case, and besides for each 64 KiB, in ms."""
 
@@ -86,7 +89,18 @@ def _step(table: Table, records: list[Record]) -> _Output:
 
 
 def cost(one: Input) -> Cost:
-    """Return the cost of an input."""
+    """Return the cost of an input. The time is the shortest of several runs if it is long."""
+    size = sum(len(record.key or b"") + len(record.value or b"") for record in one.records)
+    output, ms = _timed(one)
+    found = Cost(len(one.records), size, ms, *output, _memory(one))
+    for _ in range(RUNS - 1):
+        if found.ms_of_64_kib > MS:
+            found = found._replace(ms=min(found.ms, _timed(one)[1]))
+    return found
+
+
+def _timed(one: Input) -> tuple[_Output, float]:
+    """Return what an input makes, and the processor time in ms."""
     table = table_of(one.before)
     gc.collect()
     gc.disable()  # as in a task of the aggregator
@@ -96,8 +110,7 @@ def cost(one: Input) -> Cost:
         ms = (time.process_time() - began) * 1_000
     finally:
         gc.enable()
-    size = sum(len(record.key or b"") + len(record.value or b"") for record in one.records)
-    return Cost(len(one.records), size, ms, *output, _memory(one))
+    return output, ms
 
 
 def _memory(one: Input) -> int:

@@ -250,6 +250,7 @@ def forgets() -> Iterator[Input]:
         "no such metric": '{"metric":"none"}',
         "no such app": '{"metric":"n","app":"z"}',
         "no such tag": '{"metric":"n","tags":{"t":"none"}}',
+        "no such two tags": '{"metric":"n","tags":{"t":"7","u":"none"}}',
         "a metric of one life": '{"metric":"n7"}',
         "for other shards": '{"metric":"n7","shards":2}',
         "invalid": '{"metric":""}',

@@ -15,8 +15,7 @@ FROM ${PYTHON_IMAGE} AS build
 COPY --from=java /opt/java/runtime /opt/java/openjdk
 ENV JAVA_HOME=/opt/java/openjdk \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_NO_CACHE_DIR=1 \
-    TALLYSTREAM_CACHE=/opt/tallystream/cache
+    PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY compose/images/build.lock compose/images/spark.lock compose/images/trim_spark.py ./compose/images/
 # The build tools come first, so that nothing is built with a package that has no hash.
@@ -29,7 +28,6 @@ COPY dashboards ./dashboards
 COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
-    && /opt/tallystream/bin/python -m tallystream_aggregator.jars files \
     && /opt/tallystream/bin/python compose/images/trim_spark.py \
     && /opt/tallystream/bin/pip uninstall --yes hatchling pathspec pluggy setuptools tomlkit trove-classifiers pip \
     && find /opt/tallystream/lib -type d -name tests -prune -exec rm -r {} + \
@@ -48,8 +46,7 @@ ENV HOME=/tmp \
     JAVA_HOME=/opt/java/openjdk \
     PATH=/opt/tallystream/bin:/opt/java/openjdk/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1 \
-    TALLYSTREAM_CACHE=/opt/tallystream/cache
+    PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /var/lib/tallystream
 VOLUME /var/lib/tallystream

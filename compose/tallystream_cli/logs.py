@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_dashboards.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from types import TracebackType

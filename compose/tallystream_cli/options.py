@@ -282,9 +282,23 @@ def require_spark() -> None:
     if find_spec("pyspark") is None:
         raise ConfigError("pyspark", "not installed", "install it with tallystream-cli[spark], and Java 17 or 21")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # unset unless spark-submit has started Java
-        from tallystream_aggregator.jars import java_version
+        from tallystream_aggregator.java import version
 
-        java_version()
+        version()
+
+
+def parse_partitions(text: str | None) -> tuple[int, ...] | None:
+    """Return the partitions in a text such as "0,2"; None for None.
+
+    Raises:
+        ConfigError: the text is not a list of whole numbers.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(sorted({int(number) for number in text.split(",")}))
+    except ValueError as error:
+        raise ConfigError("--partitions", text, "give the numbers of partitions, as in 0,2") from error
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import urandom
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 """The letters of a ULID as Python's digits in base 32."""
 _TIME = 10
@@ -19,7 +20,7 @@ def new_ulid(now_ms: int) -> str:
 def ulid(time_ms: int, number: int) -> str:
     """Return the ULID with the time `time_ms`, epoch ms, and `number` (80 bits) in place of the random bits."""
     number |= (time_ms & (1 << 48) - 1) << 80
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def ulid_ms(ulid: str) -> int:

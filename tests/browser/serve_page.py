@@ -16,7 +16,7 @@ if __name__ == "__main__":
     settings = PageSettings(
         store=StoreSettings.parse(store),
         port=0,
-        refresh_s=0.5,
+        refresh_s=2.0,
         password=secret,
         ready_file=Path(ready),
         grafana_url=os.environ.get("GRAFANA_URL", ""),

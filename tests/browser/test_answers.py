@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 import requests
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, until_chart, until_complete
+from support.browser import TIMEOUT_MS, until_chart, until_complete
 from support.history import counter_point
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 PHONE = {"width": 390, "height": 844}
 OVERFLOWS = """[...document.querySelectorAll("body *")].filter(one => one.getBoundingClientRect().right > innerWidth + 1
@@ -127,7 +127,6 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
             heading = page.get_by_role("heading", name="2 problems").bounding_box()
             assert heading is not None
             assert heading["y"] < PHONE["height"] / 2, name
-            page.screenshot(path=SCREENSHOTS / f"phone-{name}.png")
 
 
 def test_csv_behind_the_password(

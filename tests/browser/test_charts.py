@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS
+from support.browser import TIMEOUT_MS
 from support.many_series import APPS
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 BY_INSTANCE, SUM, LAG = "By instance", "Sum over time", "Lag by group, records"
 PLOT = "svg .role-frame.root > g > path.background"
@@ -84,4 +84,3 @@ def test_charts_keep_their_height(crowded_page: tuple[str, int], open_page: Call
             # Charts of another width may have other labels.
             if title == BY_INSTANCE and width == 400:
                 assert times(found) == times(chart(page, SUM))
-            page.screenshot(path=SCREENSHOTS / f"charts-{view['view']}-{series}-{width}-{scheme}.png", full_page=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until, until_complete
+from support.browser import TIMEOUT_MS, cells, statuses, tile, until, until_complete
 from support.live_system import running_system
 from support.wait import wait_until
 from tallystream_dashboards.formatting import DASH
@@ -47,18 +47,17 @@ def shows(page: Page, group: str, status: str) -> None:
     )
 
 
-def save(page: Page, name: str) -> None:
-    """Save a screenshot of the page when its charts are drawn."""
+def drawn(page: Page) -> None:
+    """Wait until the view is complete, with its charts."""
     page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
     until_complete(page)
-    page.screenshot(path=SCREENSHOTS / f"live-{name}.png", full_page=True)
 
 
 def every_view(page: Page) -> None:
     """Check that each view has values, and that they change without a reload."""
     view(page, "Pipeline")
     wait_until(lambda: all(row[2] != DASH for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
-    save(page, "pipeline")
+    drawn(page)
 
     view(page, "Metrics")
     page.locator(".st-key-metric input").click()
@@ -67,11 +66,11 @@ def every_view(page: Page) -> None:
     wait_until(lambda: tile(page, "Rate, last minute").endswith("/s"), 60, "there is a rate")
     before = tile(page, "Sum of flights.processed")
     wait_until(lambda: tile(page, "Sum of flights.processed") != before, 60, "the sum grows by itself")
-    save(page, "metrics")
+    drawn(page)
 
     view(page, "Processed twice")
     until(page, "Processed twice", "0")
-    save(page, "twice")
+    drawn(page)
 
 
 def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, open_page: Callable) -> None:
@@ -85,7 +84,7 @@ def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, op
             shows(page, group, "OK")
             for own in ("tallystream-aggregator", "tallystream-shipper"):
                 shows(page, group.replace("flights", own), "OK")
-            save(page, "groups")
+            drawn(page)
 
             every_view(page)
 
@@ -102,12 +101,12 @@ def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, op
             ), reason
             until(page, "Members", "0")
             until(page, "Catches up", "never")
-            save(page, "stopped")
+            drawn(page)
             page.locator(".st-key-group input").click()
             page.get_by_role("option", name="All groups").click()
             shows(page, group, "ERR")
             assert statuses(page)[0][0] == group, "the worst is first"
-            save(page, "worst")
+            drawn(page)
 
             stopped = time.time()
             system.start()
@@ -120,7 +119,7 @@ def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, op
                 TIMEOUT_MS / 1000,
                 "the page's sum is the number of processed flights",
             )
-            save(page, "back")
+            drawn(page)
 
         at = datetime.fromtimestamp(stopped, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         with open_page(f"{url}/?{urlencode({'group': group, 'range': '5m', 'at': at})}") as page:
@@ -128,4 +127,4 @@ def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, op
             page.get_by_text("the group has no members").first.wait_for(timeout=TIMEOUT_MS)
             assert tile(page, "Members") == "0"
             assert "STOP" in [row[2] for row in cells(page, "partitions-table")[1:]]
-            save(page, "moment")
+            drawn(page)

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
+from support.browser import TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
 from support.history import History, counter_point
 from support.lag import Rounds, group, round_of
 from support.stores import influx_bucket
@@ -166,19 +166,6 @@ def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, s
             screenshot(page, f"groups-{scheme}-{width}.png")
 
 
-def test_a_refresh_does_not_draw_the_charts_again(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
-    """A new round appears without a reload, and the charts are still the same elements."""
-    history = History(sink)
-    with serve(spec) as url, open_page(f"{url}/?view=groups&group=billing") as page:
-        until(page, "Lag, records", "≥ 4,317")
-        charts = page.locator('[data-testid="stVegaLiteChart"] svg')
-        charts.nth(2).wait_for(timeout=TIMEOUT_MS)
-        before = charts.element_handles()
-        history.round(behind=99_000)
-        until(page, "Lag, records", "≥ 99,000")
-        assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
-
-
 def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
     """A stopped consumer has its duration, its complete reason, its partitions, its lag over time and its rates."""
     with open_page(past()) as page:
@@ -291,23 +278,23 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
         assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1,334"]
 
 
-def test_the_page_requires_its_password(
+def test_the_page_requires_its_password_and_refreshes(
     sink: Sink, serve: Callable, open_page: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page shows nothing before the login. A wrong password is logged, the right one is valid after a reload.
 
     During many attempts from an address its right password is refused, too. Before the login there is no session and no
     upload: without the middleware Streamlit would open a session for every client and keep its uploads in memory.
+    After it a new round appears without a reload, and the charts are still the same elements.
     """
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    History(sink)
+    history = History(sink)
     spec = f"local:{tmp_path / 'store.db'}"
     with serve(spec) as url, open_page(f"{url}/?view=groups&group=audit", expected="401") as page:
         field = page.get_by_label("Password", exact=True)
         field.wait_for(timeout=TIMEOUT_MS)
         assert upload(url) == (False, 405)
         assert "audit" not in page.inner_text("body")
-        page.screenshot(path=SCREENSHOTS / "password.png")
         field.fill("wrong")
         field.press("Enter")
         page.get_by_text("That is not the password").wait_for(timeout=TIMEOUT_MS)
@@ -319,6 +306,12 @@ def test_the_page_requires_its_password(
         assert "open sesame" not in page.content()
         page.reload()
         until_chart(page, "Lag by partition, records")
+        charts = page.locator('[data-testid="stVegaLiteChart"] svg')
+        charts.nth(2).wait_for(timeout=TIMEOUT_MS)
+        before = charts.element_handles()
+        history.round()
+        until(page, "Lag, records", "2,400")
+        assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
         assert "Too many attempts from your address" in guess_passwords(page.context.browser, page.url)
     assert "sesame" not in log.read_text()
 

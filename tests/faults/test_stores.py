@@ -127,7 +127,7 @@ def commit_through_the_outage(aggregator: Aggregator, topics: Topics, outage_s: 
 def require_all(target: Readable | Graphite, points: list[Point]) -> None:
     """Fail if the store does not get these points."""
     wanted, sink = promised(target.level, points), open_sink(target.settings)
-    wait_until(lambda: target.holds(sink, wanted), 60, f"{len(points)} points are stored", poll=1)
+    wait_until(lambda: target.holds(sink, wanted), 60, f"{len(points)} points are stored")
     sink.close()
 
 

@@ -99,19 +99,18 @@ def test_flights_reach_the_store_and_all_sums_agree(system: Project) -> None:
     """
     reader = open_reader(store(system))
     wanted = {"flights.processed", "instance:flights.processed", "tallystream.lag.groups"}
-    wait_until(lambda: wanted <= set(reader.measurements()), 300, "sums and lag are in the store", poll=1)
+    wait_until(lambda: wanted <= set(reader.measurements()), 300, "sums and lag are in the store")
     reader.close()
     scrape = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9464/metrics').read().decode())"
     wait_until(
         lambda: "\nflights_processed_total{" in system.compose("exec", "-T", "sums", "python", "-c", scrape),
         300,
         "Prometheus can scrape the sum",
-        poll=1,
     )
     before = verified(system)
     engine("kill", "--signal", "KILL", f"{system.name}-aggregator-1")
     system.compose("up", "--no-build", "--no-recreate", "--detach", "--wait", "aggregator")
-    wait_until(lambda: verified(system) > before, 300, "sums after the kill agree", poll=1)
+    wait_until(lambda: verified(system) > before, 300, "sums after the kill agree")
 
 
 def test_a_stop_is_clean(system: Project) -> None:

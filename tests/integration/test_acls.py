@@ -142,13 +142,13 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
             found = {name for store in (sums, lag) for name in measurements(store)}
             return found >= {"records.processed", "instance:records.processed", "tallystream.lag.groups"}
 
-        wait_until(both_write, LIMIT_S, "sums, instances and lag are in the stores", poll=0.5)
+        wait_until(both_write, LIMIT_S, "sums, instances and lag are in the stores")
 
         def both_have_a_lag() -> bool:
             groups = ({"group": "tallystream-aggregator"}, {"group": "tallystream-shipper"})
             return all(content(lag, "tallystream.lag.groups", ["lag"], tags=tags) for tags in groups)
 
-        wait_until(both_have_a_lag, LIMIT_S, "the lag of both queries is in the store", poll=0.5)
+        wait_until(both_have_a_lag, LIMIT_S, "the lag of both queries is in the store")
     assert (collecting.returncode, shipping.returncode) == (0, 0)
     (values,) = content(sums, "records.processed", ["count"]).values()
     assert {fields["count"] for fields in values.values()} == {4711}

@@ -116,7 +116,7 @@ def test_carbon_keeps_every_second_of_every_series(tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
             connection.sendall(lines.encode())
         wanted = {f"s{n}.count": {now + 1: 1.0, now + 2: 2.0} for n in range(series)}
-        wait_until(lambda: server.paths() == wanted, LIMIT_S, "every series is stored", poll=0.5)
+        wait_until(lambda: server.paths() == wanted, LIMIT_S, "every series is stored")
     info = "import json, sys, whisper; print(json.dumps(whisper.info(sys.argv[1])))"
     (file,) = (tmp_path / "carbon" / "whisper").rglob("s0/count.wsp")
     done = subprocess.run([carbon.PYTHON, "-c", info, file], capture_output=True, text=True, check=True)
@@ -166,7 +166,7 @@ def test_the_services_start_work_and_stop(
                 running[name].wait_healthy(LIMIT_S)
             reader = open_reader(store)
             wanted = {"flights.processed", "instance:flights.processed", "tallystream.lag.groups"}
-            wait_until(lambda: wanted <= set(reader.measurements()), LIMIT_S, "sums and lag are in the store", poll=0.5)
+            wait_until(lambda: wanted <= set(reader.measurements()), LIMIT_S, "sums and lag are in the store")
             reader.close()
             scraped = f"http://127.0.0.1:{running['sums'].port('9464')}/metrics"
             wait_until(

@@ -58,13 +58,13 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path, *more: str, spark: bool = False) -> Iterator[Demo]:
+def demo(folder: Path, *more: str) -> Iterator[Demo]:
     """Run `tallystream demo --headless` with its data in `folder`; SIGTERM ends it with the block."""
     log = folder / "demo.log"
     env = {**os.environ, "OTEL_SDK_DISABLED": "true"}  # for other applications
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("demo", "--headless", "--data", str(folder / "data"), *more, spark=spark),
+            command("demo", "--headless", "--data", str(folder / "data"), *more),
             stdout=out,
             stderr=out,
             env=env,
@@ -94,11 +94,8 @@ def test_the_demo_is_exact(tmp_path: Path, more: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["broker is up", "app-2 "], ids=["starting", "consuming"])
 def test_ctrl_c_leaves_no_process(tmp_path: Path, text: str) -> None:
-    """Ctrl-C during the start, or while its apps consume, ends all descendants with the exit code for SIGINT.
-
-    During the start one of them is Spark's JVM.
-    """
-    with demo(tmp_path, *SHORT, spark=text == "broker is up") as running:
+    """Ctrl-C during the start, or while its apps consume, ends all descendants with the exit code for SIGINT."""
+    with demo(tmp_path, *SHORT) as running:
         wait_until(lambda: running.has_printed(text), 400, f"it prints {text!r}")
         assert running.process.poll() is None, running.output()
         running.process.send_signal(signal.SIGINT)

@@ -20,7 +20,7 @@ from support.browser import until
 from support.guides import blocks, commands
 from support.wait import wait_until
 from support.wheels import build_distributions, download_dependencies
-from tallystream_aggregator import jars
+from tallystream_cli.servers import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,7 @@ class Machine:
             **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}},
             "PATH": f"{python.parent}:{os.environ['PATH']}",
             "PIP_NO_INDEX": "1",
+            "PIP_NO_COMPILE": "1",  # most modules of PySpark and Streamlit are not imported here
             "PIP_FIND_LINKS": " ".join(map(str, packages)),
         }
 
@@ -61,8 +62,7 @@ def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mach
     """A machine without an environment. What was started is stopped, and the large environment is deleted."""
     began = time.monotonic()
     packages = [download_dependencies(), build_distributions(tmp_path / "dist")]
-    for name in ("files", "broker"):
-        jars.fetch(name)
+    jars.fetch("broker")
     with capsys.disabled():
         sys.stdout.write(f"\n{time.monotonic() - began:7.1f} s  downloads, and building the wheels\n")
     folder = tmp_path / "empty"

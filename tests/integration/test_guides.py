@@ -20,7 +20,8 @@ from support.otlp_applications import find_javac
 from support.processes import end
 from support.topic_sums import topic_sums
 from support.wait import wait_until
-from tallystream_aggregator import jars, sums
+from tallystream_aggregator import java, sums
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import free_port, spawn
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def test_a_java_service(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
             "CLASSPATH": ":".join(map(str, jars.fetch("opentelemetry"))),
         }
-        given = {"otelcol": str(collector.path), "java": jars.java()}
+        given = {"otelcol": str(collector.path), "java": java.launcher()}
         collect, service = (
             [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
             for words in (collect, service)
@@ -168,7 +169,7 @@ def test_a_java_service(tmp_path: Path) -> None:
                 done = execute(service, tmp_path, env)
                 assert done.returncode == 0, done.stderr
             # A Collector that ends may lose what is in its queue.
-            wait_until(lambda: placed() == wanted, 120, "both runs are summed", poll=0.5)
+            wait_until(lambda: placed() == wanted, 120, "both runs are summed")
         finally:
             end(process, log, 60)
         wait_until(lambda: is_shown(show, tmp_path), 60, "the sums are in the store", poll=0.5)

@@ -86,7 +86,7 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
         def has_exported() -> bool:
             return application.pid in exported(servers, otlp_topic)[application.instance]
 
-        wait_until(has_exported, 60, f"{application.instance} has exported", poll=0.3)
+        wait_until(has_exported, 60, f"{application.instance} has exported")
 
     options = ("--otlp-topic", otlp_topic)
     with (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tallystream_cli.servers.broker import KafkaBroker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def read_snapshots(bootstrap_servers: str, topic: str) -> list[Snapshot]:

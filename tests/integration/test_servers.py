@@ -19,11 +19,11 @@ from tallystream_cli.servers.broker import KafkaBroker
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
-    """A broker that is killed or stopped, and started again in the same folder, has its records and its port.
+def test_records_survive_a_kill(tmp_path: Path) -> None:
+    """A broker that is killed, and started again in the same folder, has its records and its port.
 
     The folder may have any name. The data is there and nowhere else.
     """
@@ -41,9 +41,6 @@ def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
         assert broker.pid is None
         broker.start()
         assert broker.bootstrap_servers == servers
-        assert [read.value for read in read_topic(servers, "kept")] == [b"first"]
-        broker.stop()
-        broker.start()
         assert [read.value for read in read_topic(servers, "kept")] == [b"first"]
         pid = broker.pid
         assert pid is not None

@@ -9,22 +9,19 @@ from pathlib import Path
 import pytest
 
 from tallystream_aggregator.spark import cds_archive
+from tallystream_aggregator.spark.session import archive_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 SESSION = """
 import os
-import sys
 from pathlib import Path
-from tallystream_aggregator.spark import session as sessions
-from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.spark.session import archive_path, build_session, end_session
 from tallystream_aggregator.spark.epochs.query import import_modules, warm
 
-path = Path(sys.argv[1]).resolve()
-sessions.archive_of = lambda java: path
 session = build_session("test", master="local[1]")
 session.sparkContext.parallelize([0], 1).mapPartitions(import_modules).count()
-mapped = str(path) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
+mapped = str(archive_path().resolve()) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
 print(os.environ["SPARK_LOCAL_DIRS"])
 warm(session, 1)
 end_session(session)
@@ -57,20 +54,16 @@ def test_the_error_of_a_jvm_that_ran_out_of_memory_names_the_reason() -> None:
     assert done.stdout.splitlines()[-1] == "Spark's JVM ran out of memory; give it more by --driver-memory."
 
 
-def _session(path: Path) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(path)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
-
-
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
     """It is the one that setup has created. At the end its temporary files are deleted, and no thread complains."""
-    output, errors = _session(cds_archive.make())
-    *_, folder, mapped = output.splitlines()
+    if not archive_path().exists():
+        cds_archive.make()
+    command = [sys.executable, "-c", SESSION]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    *_, folder, mapped = done.stdout.splitlines()
     assert mapped == "mapped"
     assert folder.startswith("/")
     assert not Path(folder).exists()
-    assert "Traceback" not in errors
+    assert "Traceback" not in done.stderr

@@ -150,7 +150,7 @@ def test_of_two_shippers_of_a_group_one_stands_by_and_takes_over(
             waiting = [json.loads(text).get("reason") for status, text in ready if status != 200]
             return (len(found), waiting) == (1, ["standing by"])
 
-        wait_until(decided, LIMIT_S, "one of the two works", poll=0.2)
+        wait_until(decided, LIMIT_S, "one of the two works")
         assert [ask(base(folder / "ship.log") + "/healthz")[0] for folder in folders] == [200, 200]
         return found[0]
 

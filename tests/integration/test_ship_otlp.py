@@ -56,7 +56,7 @@ def test_every_sum_arrives_through_a_kill_of_the_shipper_with_one_start(
             kill_tree(process)
         wanted.publish(500)
         with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store):
-            wait_until(lambda: arrived() >= 2_500, LIMIT_S, "all points have arrived", poll=0.2)
+            wait_until(lambda: arrived() >= 2_500, LIMIT_S, "all points have arrived")
         assert sent == {(name, tags): points for name, all_ in wanted.points.items() for tags, points in all_.items()}
     letters = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead)]
     assert {letter["store"] for letter in letters} == {store.spec}

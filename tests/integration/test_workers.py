@@ -184,7 +184,7 @@ def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
     process = start_worker(system, *worker)
     try:
         system.run(*send)
-        wait_until(lambda: system.count("celery.duration") == 550, 120, "all runs are reported", poll=1)
+        wait_until(lambda: system.count("celery.duration") == 550, 120, "all runs are reported")
         wait_until(lambda: len(pool_of(process)) == 2, 60, "the last process is replaced")
         system.end(process)
     finally:

@@ -115,7 +115,7 @@ class Aggregator:
             group = self.prefix + "tallystream-aggregator"
             return all(committed(self.servers, group, topic, partition) >= end for partition, end in offsets.items())
 
-        wait_until(reached, timeout, what, poll=0.25)
+        wait_until(reached, timeout, what)
         return time.monotonic() - began
 
     def wait_exit(self, timeout: float, what: str) -> int | None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tallystream_aggregator.jars import cache_dir
+from tallystream_cli.servers.jars import cache_dir
 
 VERSION = "3.3.2"
 REPORTER = Path(__file__).parents[2] / "reporter"

@@ -23,9 +23,9 @@ import yaml
 
 from support.influxd_build import BuildError, Found, is_intact, record_digest
 from support.wait import wait_until
-from tallystream_aggregator.jars import cache_dir
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
+from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from support import images
 from support.wait import wait_until
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import free_port, spawn, tail
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ class Service:
 
     def _clean_environment(self, given: Mapping[str, str]) -> dict[str, str | None]:
         """Return the container's environment with replaced paths, and without this process's variables."""
-        java = Path(shutil.which(jars.java()) or "").resolve().parent
+        bin_folder = Path(shutil.which(java.launcher()) or "").resolve().parent
         wanted = {name: self._replace(value) for name, value in given.items()}
         if "JAVA_HOME" in wanted:
-            wanted |= {"JAVA_HOME": str(java.parent), "TALLYSTREAM_CACHE": str(jars.cache_dir())}
-        wanted |= {"PATH": f"{java}:/usr/bin:/bin", "HOME": str(self.home)}
+            wanted |= {"JAVA_HOME": str(bin_folder.parent), "TALLYSTREAM_CACHE": str(jars.cache_dir())}
+        wanted |= {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(self.home)}
         return {**dict.fromkeys(os.environ), **wanted}
 
 
@@ -114,7 +115,7 @@ class Kafka:
         self.ports = {port: free_port() for port in ("19092", "9092", "9093")}
         self._folder = folder
         environment = {name: self._translated(value) for name, value in service["environment"].items()}
-        java = [jars.java(), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars.fetch("broker")))]
+        command = [java.launcher(), "-Xmx512m", "-cp", os.pathsep.join(map(str, jars.fetch("broker")))]
         config = folder / "config"
         for name in ("default", "mounted", "config"):
             (folder / name).mkdir(parents=True)
@@ -123,7 +124,7 @@ class Kafka:
         folders = {"default": folder / "default", "mounted": folder / "mounted", "final": config}
         setup = [f"--{name}-configs-dir={path}" for name, path in folders.items()]
         done = subprocess.run(
-            [*java, "kafka.docker.KafkaDockerWrapper", "setup", *setup],
+            [*command, "kafka.docker.KafkaDockerWrapper", "setup", *setup],
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
@@ -132,7 +133,7 @@ class Kafka:
         )
         assert done.returncode == 0, done.stderr
         self.properties = (config / "server.properties").read_text(encoding="utf-8")
-        self.process = spawn([*java, "kafka.Kafka", str(config / "server.properties")], self.log)
+        self.process = spawn([*command, "kafka.Kafka", str(config / "server.properties")], self.log)
 
     def _translated(self, text: str) -> str:
         text = text.replace("/var/lib/kafka/data", str(self._folder / "data"))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.jars import cache_dir, sha256_of
+from tallystream_cli.servers.jars import cache_dir, sha256_of
 
 VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"

@@ -256,7 +256,7 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
 def require(target: Target, sink: Sink, points: Sequence[Point]) -> None:
     """Wait until the store has exactly the points of its level. Carbon takes a second to write."""
     wanted = promised(target.level, points)
-    wait_until(lambda: target.holds(sink, wanted), 30, f"{len(points)} points are stored ({target.level})", poll=0.2)
+    wait_until(lambda: target.holds(sink, wanted), 30, f"{len(points)} points are stored ({target.level})")
 
 
 BAD: list[Point] = [

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import Server, spawn
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def python_application(folder: Path, instance: str, url: str) -> Application:
 
 def java_application(folder: Path, instance: str, url: str, classes: Path) -> Application:
     """Return an application with the SDK for Java, from what `compile_java` returned."""
-    command = [jars.java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", _class_path(classes), "OtlpApplication"]
+    command = [java.launcher(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", _class_path(classes), "OtlpApplication"]
     env = {
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_EXPORTER_OTLP_TIMEOUT": "2000",  # milliseconds here, seconds in Python
@@ -61,7 +62,7 @@ def java_application(folder: Path, instance: str, url: str, classes: Path) -> Ap
 
 def find_javac() -> str | None:
     """Return the compiler next to the `java` that starts Spark, or else the one on the PATH."""
-    return shutil.which(jars.java() + "c") or shutil.which("javac")
+    return shutil.which(java.launcher() + "c") or shutil.which("javac")
 
 
 def compile_java(folder: Path) -> Path:

@@ -6,8 +6,8 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from support.divisions import DAY_MS, HOUR_MS
-from support.replayed import lasting, replay
+from support.divisions import HOUR_MS
+from support.replayed import replay
 from support.schedules import may_lower_counts
 from support.tables import Tables, table_settings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.divisions import Ends
-    from support.programs import Played
     from support.replayed import Replayed
     from support.schedules import TopicRecord
     from support.tables import Sums
@@ -103,31 +102,6 @@ def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
     return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
 
 
-def random_settings(played: Played, chance: random.Random) -> Any:
-    """Return settings with a random time until lives are forgotten, on which no count depends.
-
-    It is beyond the end if instances move, or if a metric is forgotten in several partitions: docs/table.md exempts
-    both where partitions are read days apart.
-    """
-    is_exempt = "partitions" in played.features or (played.partitions > 1 and forgets_metrics(played))
-    days = 365 if is_exempt else chance.choice([5, 5, 7, 30])
-    return table_settings(forget_after_ms=days * DAY_MS)
-
-
-def counts(sums: Sums) -> dict[tuple[str, str, str], Any]:
-    """Return the counts and positions of the programs."""
-    found = {
-        (app, kind, name): fields.get("position" if kind == "position" else "count")
-        for (app, name, kind, _), fields in lasting(sums).items()
-    }
-    return {key: count for key, count in found.items() if count}
-
-
-def forgets_metrics(played: Played) -> bool:
-    """Return whether a record forgets a metric."""
-    return any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
-
-
 def take(steps: Iterable[Ends], tables: Tables, chance: random.Random, broken: float) -> None:
     """Take the steps. Before this share of them the table begins again. No count falls unless a record removes it."""
     for ends in steps:
@@ -137,14 +111,3 @@ def take(steps: Iterable[Ends], tables: Tables, chance: random.Random, broken: f
         read = tables.step(ends)
         if not any(map(may_lower_counts, read)):
             require_no_fall(before, tables.sums)
-
-
-def require_exact(played: Played, tables: Tables) -> None:
-    """Require the sums of the replay and of the programs, and no dead letters except for the refused records."""
-    wanted = replay(played.records, shards=len(tables.states), forget_after_ms=tables.settings.forget_after_ms)
-    assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}
-    assert set(wanted.dead) == set(tables.dead) == played.refused
-    wanted_sums = lasting(wanted.sums)
-    for found in (lasting(tables.sums), lasting(tables.all_sums())):
-        assert found == {key: fields for key, fields in wanted_sums.items() if key in found or any(fields.values())}
-    assert all(fields["lives"] == fields["instances"] == 0 for fields in tables.sums.values())

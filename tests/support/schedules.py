@@ -26,6 +26,8 @@ steps = st.integers(0, 2**32)
 schedules = st.lists(steps, min_size=20, max_size=80)
 short_schedules = st.lists(steps, min_size=1, max_size=16)
 step_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
+"""The hours by which a broker's clock is wrong: for `runs.jump`."""
 
 
 class TopicRecord(NamedTuple):

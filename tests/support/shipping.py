@@ -177,4 +177,4 @@ def wait_shipped(process: subprocess.Popen[bytes], folder: Path, wanted: Sums, s
         assert process.poll() is None, (folder / "ship.log").read_text()
         return wanted.missing(store) == 0
 
-    wait_until(shipped, 300, f"{wanted.rows} rows are shipped", poll=0.5)
+    wait_until(shipped, 300, f"{wanted.rows} rows are shipped")

@@ -124,7 +124,7 @@ def assert_points_wait_on_kafka(
             wait_until(lambda before=before: len(proxy.forwarded) > before, 120, "another write")  # type: ignore[misc]
             mib.append(resident_mib(process))
         proxy.delay_s = 0
-        wait_until(lambda: wanted.missing(store) == 0, 300, "every point is stored", poll=1)
+        wait_until(lambda: wanted.missing(store) == 0, 300, "every point is stored")
     assert {(one.status, one.encoding) for one in proxy.writes()} == {(204, "gzip")}
     print(  # noqa: T201
         f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.processes import kill_tree
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def consumer_groups_tool(servers: str, group: str) -> dict[tuple[str, int], int]
     main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     arguments = ["--bootstrap-server", servers, "--describe", "--group", group]
     done = subprocess.run(
-        [jars.java(), "-cp", classpath, main, *arguments], capture_output=True, text=True, check=True, timeout=120
+        [java.launcher(), "-cp", classpath, main, *arguments], capture_output=True, text=True, check=True, timeout=120
     )
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(group + " ")]
     return {(row[1], int(row[2])): int(row[5]) for row in rows}

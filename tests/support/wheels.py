@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from support.commands import uv
-from tallystream_aggregator.jars import cache_dir
+from tallystream_cli.servers.jars import cache_dir
 
 ROOT = Path(__file__).parents[2]
 LOCKS = [ROOT / "compose" / "images" / f"{name}.lock" for name in ("spark", "page")]

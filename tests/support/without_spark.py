@@ -144,7 +144,7 @@ def replace_spark() -> None:
     """Replace what the command needs of Spark."""
     anything: Any = lambda *_, **__: None  # noqa: E731
     anywhere: Any = job
-    anywhere.build_session = anywhere.end_session = anywhere.require_settings = anywhere.warm = anything
+    anywhere.build_session = anywhere.end_session = anywhere.require_slots = anywhere.warm = anything
     of_driver: Any = driver
     of_driver.start_query = Query
 

@@ -119,7 +119,7 @@ def test_the_path_from_inc_to_produce_is_the_documented_one() -> None:
 
 def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
     """A record's value passes the modules of the page, in its order, until InfluxDB has its sum."""
-    metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
+    metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE), record.Counter(name="other", count=1)]
     snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
     direct = Direct()
     direct.cluster.now_ms = 900

@@ -21,9 +21,9 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.positions import by_place, visible_row
-from tallystream_aggregator.stream.reading import committed_records
+from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table.records.shards import instances
-from tallystream_aggregator.table.restore import LatestRows, read_row
+from tallystream_aggregator.table.restore import read_row
 from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
 
 if TYPE_CHECKING:
@@ -132,13 +132,9 @@ def _positions(broker: Broker, table: str, shard: int) -> PositionsRow:
 
 def _rows(broker: Broker, table: str, shards: int) -> Iterator[TableRow]:
     """Yield the newest rows of the table."""
-    latest = LatestRows()
     for shard in range(shards):
-        for _, _, key, value in committed_records(broker, Place(table, shard)):
-            if key is not None and not key.startswith(b'["positions",'):
-                latest.add(key, value, partition=shard)
-    for (partition, key), value in latest.rows.items():
-        yield read_row(partition, key, value)
+        for (partition, key), value in rows_of(broker, Place(table, shard)).rows.items():
+            yield read_row(partition, key, value)
 
 
 def _of_each_shard(published: Sequence[PositionsRow], forget: Forget) -> list[ProducerRecord]:

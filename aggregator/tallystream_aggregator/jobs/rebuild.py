@@ -141,9 +141,7 @@ def _opened(broker: Broker, topics: Topics) -> LedgerRow:
 
 def _row(opened: LedgerRow, generation: int) -> LedgerRow:
     """Return the row of a generation of this command."""
-    return msgspec.structs.replace(
-        opened, generation=generation, ts=int(time.time() * 1000), start={}, end={}, partial=False
-    )
+    return msgspec.structs.replace(opened, generation=generation, ts=int(time.time() * 1000), start={}, end={})
 
 
 def _changed(row: LedgerRow, done: Resharded) -> LedgerRow:

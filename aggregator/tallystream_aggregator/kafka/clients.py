@@ -54,35 +54,13 @@ class Cluster:
         return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
 
 
-def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
-    """Return a consumer with librdkafka's `options`. `polled` is False for a consumer that is never polled.
+def consumer(options: Mapping[str, Any]) -> Consumer:
+    """Return a consumer with librdkafka's `options`. `poll` delivers its messages.
 
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    if polled:
-        return _create(lambda: Consumer(dict(options), logger=log), options)
-    return _create(lambda: Consumer({**_SILENT, **options}), options)
-
-
-def reading_consumer(
-    kafka: Mapping[str, Any], group: str = READING, options: Mapping[str, Any] | None = None
-) -> Consumer:
-    """Return a consumer of committed records that joins no group, commits nothing and reports its partitions' ends.
-
-    If retention deletes the offset where it begins, it reads the records that are left; librdkafka's default would read
-    none. `options` take precedence over those of the user in `kafka`.
-
-    Raises:
-        ConfigError: librdkafka rejects an option.
-    """
-    fixed = {
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-    }
-    return consumer({**kafka, "group.id": group, **fixed, **(options or {})})
+    return _create(lambda: Consumer(dict(options), logger=log), options)
 
 
 @contextmanager
@@ -92,7 +70,8 @@ def metadata_consumer(kafka: Mapping[str, Any], group: str = READING) -> Iterato
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    opened = consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
+    options = {**_SILENT, **kafka, "group.id": group, "enable.auto.commit": False}
+    opened = _create(lambda: Consumer(options), options)
     try:
         yield opened
     finally:

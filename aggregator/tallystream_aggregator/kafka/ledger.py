@@ -26,8 +26,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     `start` and `end` map topic → partition → the next offset to read, so an epoch covers start <= offset < end. Of
     several shards, these are the offsets that all have reached. `ts` is the time of the epoch's start in epoch ms.
 
-    A row "opened" of a driver that begins a table has its `start`, and is `partial` if earlier records were left out.
-    That of a command that gave the table another layout has the `end` at which it did.
+    A row "opened" of a driver that begins a table has its `start`, above 0 where earlier records were left out. That of
+    a command that gave the table another layout has the `end` at which it did.
     It has the table's number of `shards`, the tags that the sums do not have, `drop_tags`, or the only ones that they
     have, `keep_tags`, and the settings with which records are applied: `forget_after_ms`, the time after which lives
     are forgotten, `max_app_metrics`, and `otlp`, the topics of OTLP metrics. A row "epoch" has those among the topics
@@ -41,7 +41,6 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     ts: int
     start: Offsets = {}
     end: Offsets = {}
-    partial: bool = False
     shards: int = 0
     forget_after_ms: int = 0
     max_app_metrics: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -9,9 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    OnDelivery = Callable[[KafkaError | None, object], None]
+    from collections.abc import Iterable, Mapping
 
 TIMEOUT_S = 10.0
 """The longest time for a record, in seconds."""
@@ -50,34 +49,19 @@ class RecordProducer:
                 have been appended.
         """
         errors: list[KafkaError | None] = []
-        self.send(records, lambda error, _message: errors.append(error))
+        for topic, key, value, partition in records:
+            produce = partial(
+                self._producer.produce, topic, value, key, partition, on_delivery=lambda error, _: errors.append(error)
+            )
+            try:
+                produce()
+            except BufferError as full:
+                if self._producer.flush(TIMEOUT_S):
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from full  # noqa: SLF001
+                produce()
         left = self._producer.flush(TIMEOUT_S + 1)  # librdkafka checks for records that timed out once a second
         for error in filter(None, errors):
             raise KafkaException(error)
         if left:
             message = f"the broker has not acknowledged {left} of {left + len(errors)} records after {TIMEOUT_S:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)
-
-    def send(self, records: Iterable[ProducerRecord], on_delivery: OnDelivery) -> None:
-        """Add `records` to the queue. `poll` calls `on_delivery` for each that was acknowledged or has failed.
-
-        A full queue is emptied first.
-
-        Raises:
-            KafkaException: the queue stays full for `TIMEOUT_S`.
-        """
-        for record in records:
-            try:
-                self._produce(record, on_delivery)
-            except BufferError as error:
-                if self._producer.flush(TIMEOUT_S):
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
-                self._produce(record, on_delivery)
-
-    def _produce(self, record: ProducerRecord, on_delivery: OnDelivery) -> None:
-        topic, key, value, partition = record
-        self._producer.produce(topic, value, key, partition, on_delivery=on_delivery)
-
-    def poll(self) -> None:
-        """Report the deliveries since the last call. Returns at once."""
-        self._producer.poll(0)

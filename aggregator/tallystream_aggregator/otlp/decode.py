@@ -19,12 +19,12 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import Snapshot
-from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, app_of, instance_of
+from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tallystream.record import Metric
     from tallystream_aggregator.otlp.points import RejectedPoint
@@ -36,26 +36,27 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
-MAX_REJECTED = 10
-"""The most rejected points of a resource that have a text. A record has no more dead letters of points."""
-SDK = "telemetry.sdk.language"
-"""An attribute that the resource of every SDK has."""
+FEW_MESSAGES, MESSAGE_BYTES, OBJECT_BYTES = 100, 16, 8
+"""A record has at most so many resources and scopes, and one more for each so many bytes; in JSON, so many objects.
+
+Each takes some µs. Those that have data are larger.
+"""
 
 RESOURCE_METRICS = pb.MetricsData.RESOURCE_METRICS_FIELD_NUMBER
 RESOURCE = pb.ResourceMetrics.RESOURCE_FIELD_NUMBER
 SCOPE_METRICS = pb.ResourceMetrics.SCOPE_METRICS_FIELD_NUMBER
 SCHEMA_URL = pb.ResourceMetrics.SCHEMA_URL_FIELD_NUMBER
 
-__all__ = ["OtlpError", "ResourceData", "ResourceSnapshots", "instance", "read", "snapshots"]
+__all__ = ["OtlpError", "ResourceData", "ResourceSnapshots", "read", "snapshots"]
 
 _scopes = KnownScopes()
 _resources = KnownResources()
 
 
 class ResourceData(NamedTuple):
-    """The data of one resource: its attributes, and its scopes with their serialized forms."""
+    """The data of one resource: what it is, and its scopes with their serialized forms."""
 
-    attributes: Mapping[str, str]
+    resource: Resource
     scopes: Sequence[tuple[KnownScope | pb.ScopeMetrics, bytes]]
 
 
@@ -63,7 +64,7 @@ class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
     The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON). There
-    are `more_rejected` besides the first ten.
+    are `more_rejected` besides.
     """
 
     snapshots: list[Snapshot]
@@ -81,26 +82,22 @@ def read(value: bytes) -> list[ResourceData]:
     parts = None if value.startswith(b"{") else _parts(value)
     if parts is not None:
         known = [
-            ResourceData(attributes, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
+            ResourceData(resource, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
             for part in parts
-            if (attributes := _resources.find(part.resource)) is not None
+            if (resource := _resources.find(part.resource)) is not None
         ]
         if [len(one.scopes) for one in known] == [len(part.scopes) for part in parts] and known:
             return [one for one in known if one.scopes]
-    data = _parsed(value)
-    if parts is None:
-        parts = [
-            _Part(one.resource.SerializeToString(), [scope.SerializeToString() for scope in one.scope_metrics])
-            for one in data.resource_metrics
-        ]
-    return [
-        ResourceData(
-            _resources.read(one.resource, part.resource),
-            [(scope, raw) for scope, raw in zip(one.scope_metrics, part.scopes, strict=True) if scope.metrics],
-        )
-        for one, part in zip(data.resource_metrics, parts, strict=True)
-        if any(scope.metrics for scope in one.scope_metrics)
-    ]
+    found: list[ResourceData] = []
+    for place, one in enumerate(_parsed(value).resource_metrics):
+        if parts is None:
+            scopes = [(scope, scope.SerializeToString()) for scope in one.scope_metrics if scope.metrics]
+        else:
+            scopes = [pair for pair in zip(one.scope_metrics, parts[place].scopes, strict=True) if pair[0].metrics]
+        if scopes:  # most messages of a hostile record have nothing
+            raw = one.resource.SerializeToString() if parts is None else parts[place].resource
+            found.append(ResourceData(_resources.read(one.resource, raw), scopes))
+    return found
 
 
 class _Part(NamedTuple):
@@ -111,16 +108,22 @@ class _Part(NamedTuple):
 
 
 def _parts(value: bytes) -> list[_Part] | None:
-    """Return the resources of a record with their scopes, or None if it has fields that only a parser understands."""
+    """Return the resources of a record with their scopes, or None if it has fields that only a parser understands.
+
+    Return None, too, if it has too many.
+    """
     parts: list[_Part] = []
+    left = FEW_MESSAGES + len(value) // MESSAGE_BYTES
     for field, kind, begin, end in fields_of(value, 0, len(value)):
-        if field != RESOURCE_METRICS or kind != BYTES:
+        if field != RESOURCE_METRICS or kind != BYTES or left < 0:
             return None
         resource: bytes | None = None
         scopes: list[bytes] = []
+        left -= 1
         for number, wire_type, first, last in fields_of(value, begin, end):
+            left -= number == SCOPE_METRICS
             content = value[first:last]
-            if wire_type != BYTES or (number == SCHEMA_URL and not content.isascii()):
+            if wire_type != BYTES or left < 0 or (number == SCHEMA_URL and not content.isascii()):
                 return None
             if number == RESOURCE and resource is None:
                 resource = content
@@ -134,8 +137,11 @@ def _parts(value: bytes) -> list[_Part] | None:
 
 def _parsed(value: bytes) -> pb.MetricsData:
     data = pb.MetricsData()
+    is_json = value.startswith(b"{")
+    if is_json and value.count(b"{") > FEW_MESSAGES + len(value) // OBJECT_BYTES:
+        raise OtlpError(f"the value is JSON with {value.count(b'{')} objects in {len(value)} bytes, most of them empty")
     try:
-        if value.startswith(b"{"):
+        if is_json:
             Parse(value, data, ignore_unknown_fields=True)
         else:
             data.ParseFromString(value)
@@ -143,36 +149,35 @@ def _parsed(value: bytes) -> pb.MetricsData:
         # An error in JSON may quote half of a surrogate pair, which UTF-8 does not have.
         reason = str(error).encode(errors="backslashreplace").decode()
         raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
-    if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
+    if not data.resource_metrics and is_json and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
+    messages = len(data.resource_metrics) + sum(len(one.scope_metrics) for one in data.resource_metrics)
+    if messages > FEW_MESSAGES + len(value) // MESSAGE_BYTES:
+        raise OtlpError(f"the record has {messages} resources and scopes in {len(value)} bytes, most of them empty")
     return data
 
 
-def instance(resource: ResourceData) -> str:
-    """Return the instance ID of a resource.
-
-    Raises:
-        OtlpError: it can't be used.
-    """
-    return instance_of(resource.attributes)
-
-
-def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
+def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> ResourceSnapshots:
     """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
+
+    At most `max_rejected` rejected points are written as text.
 
     Raises:
         OtlpError: its app can't be used.
     """
-    attributes = resource.attributes
-    app = app_of(attributes)
+    app = data.resource.app
+    if isinstance(app, OtlpError):
+        raise app
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
     refused: list[tuple[str, RejectedPoint | Metric]] = []
-    for scope, raw in resource.scopes:
+    first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))
+    for scope, raw in data.scopes:
         points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
         refused += [(point.reason, point) for point in points.rejected]
         for group in points.groups:
-            if reason := _out_of_bounds(group, append_ms):
+            if not first_ns <= group.time_ns < after_ns or group.start_ns >= after_ns:
+                reason = _out_of_bounds(group, append_ms)
                 refused += [(reason, first) for first in group.firsts]
                 continue
             at = group.life, group.time_ns
@@ -192,22 +197,22 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
                 complete=False,
                 metrics=group.metrics,
             )
-            if group.start_ns == group.time_ns and SDK not in attributes:
+            if group.start_ns == group.time_ns and not data.resource.is_sdk:
                 baselines.append(made)
     in_order = [grouped[at] for at in sorted(grouped)]
-    rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:MAX_REJECTED]]
+    rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:max_rejected]]
     return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
 
 
-def _out_of_bounds(points: Group, append_ms: int) -> str | None:
-    """Return why points are too late or too early, or None. The append time is that of their record."""
+def _out_of_bounds(points: Group, append_ms: int) -> str:
+    """Return why points are too late or too early. The append time is that of their record."""
     ahead_ms = points.time_ns // 1_000_000 - append_ms
     if ahead_ms <= -DAY_MS:
         return f"too late: appended {-ahead_ms} ms after the point's time; the limit is {DAY_MS} ms"
     what, start_ahead_ms = "the point's time", points.start_ns // 1_000_000 - append_ms
     if start_ahead_ms > ahead_ms:
         what, ahead_ms = "the point's start time", start_ahead_ms
-    return f"too early: {what} is {ahead_ms} ms ahead; the limit is {DAY_MS} ms" if ahead_ms > DAY_MS else None
+    return f"too early: {what} is {ahead_ms} ms ahead; the limit is {DAY_MS} ms"
 
 
 def _text(name: str, tags: dict[str, str]) -> str:

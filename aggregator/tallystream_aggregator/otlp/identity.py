@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+    from opentelemetry.proto.resource.v1 import resource_pb2 as pb
 
 UNKNOWN_SERVICE = "unknown_service"
 """The app of a resource without `service.name`: the SDKs' own default."""
@@ -31,6 +31,8 @@ INSTANCE_ATTRIBUTES = (
 
 MAX_INSTANCE_BYTES = 1024
 
+SDK = "telemetry.sdk.language"
+"""An attribute that the resource of every SDK has."""
 
 MAX_BYTES = 16 << 20
 """The most bytes of resources that are kept, about. When there are more, all are dropped."""
@@ -40,56 +42,57 @@ class OtlpError(ValueError):
     """A record, the data of one resource, or a point that can't be read."""
 
 
+class Resource(NamedTuple):
+    """What the attributes of a resource say: its instance and its app, or why they can't be used."""
+
+    instance: str | OtlpError
+    app: str | OtlpError
+    is_sdk: bool
+
+
 class KnownResources:
-    """The attributes of the resources that were read before, as text."""
+    """The resources that were read before."""
 
     def __init__(self) -> None:
-        self._attributes: dict[bytes, dict[str, str]] = {}
+        self._resources: dict[bytes, Resource] = {}
         self._bytes = 0
 
-    def find(self, raw: bytes) -> dict[str, str] | None:
-        """Return the attributes of a serialized resource, or None if they are not known."""
-        return self._attributes.get(raw)
+    def find(self, raw: bytes) -> Resource | None:
+        """Return a serialized resource, or None if it is not known."""
+        return self._resources.get(raw)
 
-    def read(self, resource: Resource, raw: bytes) -> dict[str, str]:
-        """Return the attributes of a resource, which is `raw` when serialized, and keep what `find` returns of it."""
-        attributes = self._attributes.get(raw)
-        if attributes is None:
-            attributes = texts_of(resource.attributes)
+    def read(self, message: pb.Resource, raw: bytes) -> Resource:
+        """Return a resource, which is `raw` when serialized, and keep what `find` returns of it."""
+        resource = self._resources.get(raw)
+        if resource is None:
+            attributes = texts_of(message.attributes)
+            resource = Resource(_instance_of(attributes), _app_of(attributes), SDK in attributes)
             size = 4 * len(raw) + 500
             if self._bytes + size > MAX_BYTES:
-                self._attributes, self._bytes = {}, 0
+                self._resources, self._bytes = {}, 0
             if size <= MAX_BYTES // 4:
-                self._attributes[raw] = attributes
+                self._resources[raw] = resource
                 self._bytes += size
-        return attributes
+        return resource
 
 
-def app_of(resource: Mapping[str, str]) -> str:
-    """Return the app of a resource: `service.name`, after `service.namespace` and a slash if it has one.
-
-    Raises:
-        OtlpError: the name is too long, or has a NUL character.
-    """
+def _app_of(resource: Mapping[str, str]) -> str | OtlpError:
+    """Return the app of a resource: `service.name`, after `service.namespace` and a slash if it has one."""
     name, namespace = resource.get("service.name") or UNKNOWN_SERVICE, resource.get("service.namespace")
     app = f"{namespace}/{name}" if namespace else name
     if len(app) > MAX_NAME or "\0" in app:
-        raise OtlpError(f"service.name has {len(app)} characters with service.namespace, or a NUL; {MAX_NAME} at most")
+        return OtlpError(f"service.name has {len(app)} characters with service.namespace, or a NUL; {MAX_NAME} at most")
     return app
 
 
-def instance_of(resource: Mapping[str, str]) -> str:
-    """Return the instance ID of a resource.
-
-    Raises:
-        OtlpError: it is too long, or has a NUL character.
-    """
+def _instance_of(resource: Mapping[str, str]) -> str | OtlpError:
+    """Return the instance ID of a resource."""
     name = next((name for name in INSTANCE_ATTRIBUTES if resource.get(name)), None)
     instance = UNKNOWN_INSTANCE if name is None else resource[name]
     if name in (None, "host.id", "host.name") and resource.get("process.pid"):  # a host may run several
         instance = f"{instance}:{resource['process.pid']}"
     if len(instance.encode()) > MAX_INSTANCE_BYTES or "\0" in instance:
-        raise OtlpError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
+        return OtlpError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
     return instance
 
 

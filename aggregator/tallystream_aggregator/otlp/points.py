@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
@@ -23,7 +23,10 @@ from tallystream.record import (
     Metric,
     UpDown,
 )
-from tallystream_aggregator.otlp.identity import OtlpError, tags_of
+from tallystream_aggregator.otlp.identity import OtlpError, tags_of, texts_of
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 NO_VALUE = pb.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 DELTA = (
@@ -59,11 +62,16 @@ class Read(NamedTuple):
 
 
 class RejectedPoint(NamedTuple):
-    """A point that can't be taken, or all points of a metric."""
+    """A point that can't be taken, or all points of a metric. Its tags are read only if a dead letter has them."""
 
     reason: str
     name: str
-    tags: dict[str, str]
+    attributes: Iterable[KeyValue] = ()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """All attributes of the point, as text."""
+        return texts_of(self.attributes)
 
 
 def read_metric(metric: pb.Metric) -> Iterator[Read | RejectedPoint]:
@@ -71,15 +79,15 @@ def read_metric(metric: pb.Metric) -> Iterator[Read | RejectedPoint]:
     kind = metric.WhichOneof("data")
     reader = _READERS.get(kind or "")
     if reader is None:
-        yield RejectedPoint("the metric has no data of a known type", metric.name, {})
+        yield RejectedPoint("the metric has no data of a known type", metric.name)
         return
     data = getattr(metric, kind or "")
     read, lasting = reader(data)
     if not 1 <= len(metric.name) <= MAX_NAME or "\0" in metric.name:
-        yield RejectedPoint(f"the name can't be used: 1 to {MAX_NAME} characters, without NUL", metric.name, {})
+        yield RejectedPoint(f"the name can't be used: 1 to {MAX_NAME} characters, without NUL", metric.name)
     elif kind in _TEMPORAL and data.aggregation_temporality != pb.AGGREGATION_TEMPORALITY_CUMULATIVE:
         delta = data.aggregation_temporality == pb.AGGREGATION_TEMPORALITY_DELTA
-        yield RejectedPoint(DELTA if delta else "the temporality is unknown; it must be cumulative", metric.name, {})
+        yield RejectedPoint(DELTA if delta else "the temporality is unknown; it must be cumulative", metric.name)
     else:
         for point in data.data_points:
             if not point.flags & NO_VALUE:
@@ -89,21 +97,16 @@ def read_metric(metric: pb.Metric) -> Iterator[Read | RejectedPoint]:
 def _point(
     name: str, point: Any, read: Callable[[str, dict[str, str], Any], list[Metric]], *, lasting: bool
 ) -> Read | RejectedPoint:
-    tags: dict[str, str] = {}
+    time_ns, start_ns = point.time_unix_nano, point.start_time_unix_nano if lasting else 0
+    if not 0 < time_ns <= MAX_COUNT:  # without an exception, as a record may have many points of two bytes
+        return RejectedPoint("the point has no time", name, point.attributes)
+    if lasting and not 0 < start_ns <= MAX_COUNT:
+        return RejectedPoint(NO_START, name, point.attributes)
     try:
-        tags = tags_of(point.attributes)
-        _require_times(point, lasting=lasting)
-        metrics = read(name, tags, point)
+        metrics = read(name, tags_of(point.attributes), point)
     except ValueError as error:  # the buckets of a sketch raise it, too
-        return RejectedPoint(str(error), name, tags)
-    return Read(point.start_time_unix_nano if lasting else 0, point.time_unix_nano, metrics)
-
-
-def _require_times(point: Any, *, lasting: bool) -> None:
-    if not 0 < point.time_unix_nano <= MAX_COUNT:
-        raise OtlpError("the point has no time")
-    if lasting and not 0 < point.start_time_unix_nano <= MAX_COUNT:
-        raise OtlpError(NO_START)
+        return RejectedPoint(str(error), name, point.attributes)
+    return Read(start_ns, time_ns, metrics)
 
 
 def _counter(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
@@ -169,25 +172,34 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
     values = point.zero_count + sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts)
     if values != metric.count:
         raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
-    scale = point.scale
     positive, negative = (Buckets(each.offset, each.bucket_counts) for each in (point.positive, point.negative))
     for buckets in (positive, negative):
         buckets.trim()
-    if scale > MAX_SCALE:
-        for _ in range(min(scale - MAX_SCALE, INDEX_BITS)):
-            positive.halve()
-            negative.halve()
-        scale = MAX_SCALE
-    while max(len(positive.counts), len(negative.counts)) > MAX_BUCKETS:
-        positive.halve()
-        negative.halve()
-        scale -= 1
+    scale, bits = min(point.scale, MAX_SCALE), min(max(point.scale - MAX_SCALE, 0), INDEX_BITS)
+    while max(_width(positive, bits), _width(negative, bits)) > MAX_BUCKETS:
+        scale, bits = scale - 1, bits + 1
     if scale < MIN_SCALE:
         raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
-    sides = {"positive": positive.encode(), "negative": negative.encode()}
+    sides = {"positive": _merged(positive, bits).encode(), "negative": _merged(negative, bits).encode()}
     metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, **sides)
     require_valid(metric.sketch)
     return [metric]
+
+
+def _width(buckets: Buckets, bits: int) -> int:
+    """Return how many buckets these are at a scale that is lower by `bits`."""
+    return (buckets.offset + len(buckets.counts) - 1 >> bits) - (buckets.offset >> bits) + 1
+
+
+def _merged(buckets: Buckets, bits: int) -> Buckets:
+    """Return these buckets at a scale that is lower by `bits`."""
+    if not bits or not buckets.counts:
+        return buckets
+    first = buckets.offset >> bits
+    counts = [0] * _width(buckets, bits)
+    for index, count in enumerate(buckets.counts, buckets.offset):
+        counts[(index >> bits) - first] += count
+    return Buckets(first, counts)
 
 
 def _distribution(name: str, tags: dict[str, str], point: Any) -> Histogram:

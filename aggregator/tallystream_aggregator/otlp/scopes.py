@@ -106,19 +106,24 @@ class KnownScopes:
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what is known of a serialized scope."""
-        found = (mask.find(raw) for mask in self._masks.get(len(raw), ()))
-        return next((known for known in found if known is not None), None)
+        for mask in self._masks.get(len(raw), ()):
+            known = mask.find(raw)
+            if known is not None:
+                return known
+        return None
 
     def read(self, scope: pb.ScopeMetrics, raw: bytes) -> ScopePoints:
         """Return the points of a scope, which is `raw` when serialized, and keep what `find` returns of it."""
         known = self.find(raw)
         if known is not None:
             return known.read(raw)
-        scope_id = _id(scope.scope)
         points = [point for metric in scope.metrics for point in read_metric(metric)]
         taken = [point for point in points if isinstance(point, Read)]
+        if not taken:
+            return ScopePoints([], points)  # type: ignore[arg-type]  # all are rejected
+        scope_id = _id(scope.scope)
         size = 3 * len(raw) + POINT_BYTES * len(points)
-        places = _places(raw) if taken and len(taken) == len(points) and size <= MAX_BYTES // 4 else None
+        places = _places(raw) if len(taken) == len(points) and size <= MAX_BYTES // 4 else None
         if places is not None and len(places) == len(taken):
             if self._bytes + size > MAX_BYTES:
                 self._masks, self._bytes = {}, 0

@@ -8,22 +8,21 @@ ignores it. It takes about 200 MB in the Python environment, and a minute or mor
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
 from tallystream_aggregator.spark.session import (
     JVM_OPTIONS,
     NO_ARCHIVE_LOG,
-    archive_folder,
-    archive_name,
-    archive_of,
+    archive_path,
     build_session,
     stop_session,
 )
@@ -62,8 +61,8 @@ def load_classes(written: Path) -> None:
         TallystreamError: the query failed.
     """
     # The JVM writes the archive when it ends.
-    options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
-    session = build_session("tallystream archive", conf=_CONF, java_options=options)
+    options = shlex.join((*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG))
+    session = build_session("tallystream archive", conf={**_CONF, "spark.driver.extraJavaOptions": options})
     try:
         settings = EpochSettings(LoopSettings(LoopId(Topics(""))), 0, "")
         query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker
@@ -79,18 +78,16 @@ def load_classes(written: Path) -> None:
 
 
 def make() -> Path:
-    """Make the archive for this Java and these jars, if there is none, and return its path.
+    """Make the archive for this Java and the installed PySpark, and return its path.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment is not
             writable.
-        JarsError: the jars can't be fetched.
         TallystreamError: the archive was not written.
     """
-    java = jars.java_version()
-    if (path := archive_of(java)) is not None:
-        return path
-    folder = archive_folder()
+    java.version()
+    path = archive_path()
+    folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
@@ -98,9 +95,9 @@ def make() -> Path:
             load_classes(written)
             if not written.exists():
                 raise TallystreamError("no archive of Spark's classes was made; everything works without it.")
-            for old in folder.glob("*.jsa"):  # of other jars or another Java
+            for old in folder.glob("*.jsa"):  # of another PySpark
                 old.unlink()
-            return written.replace(folder / archive_name(java, written.stat().st_size))
+            return written.replace(path)
     except OSError as error:
         raise ConfigError("environment", str(folder), "let this user write there; or do without") from error
 

@@ -1,9 +1,8 @@
-"""Start and end the Spark session of a job: with state in RocksDB, and this Python for workers."""
+"""Start and end the Spark session of a job, with this Python for workers."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 import shlex
@@ -20,10 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 _STARTUP = Path(__file__).with_name("startup")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -52,29 +50,6 @@ TIMEOUT_S = 30.0
 OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
 
-_STATE = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
-_LOCAL_FILES = {
-    # Hadoop's own local file system starts a chmod process for every file, and a batch creates dozens.
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-_QUERY = {
-    # A batch runs only if there is a tick, whatever an operator requests.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-    # The next batch uses the same Python workers: starting one takes longer than a small batch.
-    "spark.python.worker.reuse": "true",
-    "spark.sql.streaming.metricsEnabled": "false",
-}
-
 
 def build_session(
     name: str,
@@ -82,16 +57,12 @@ def build_session(
     master: str = "local[2]",
     driver_memory: str = "1g",
     conf: Mapping[str, str] | None = None,
-    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """Start Spark, or connect to the JVM that spark-submit started, and return the session.
 
     Under spark-submit, the master is that of its command line. `conf` overrides all other settings.
-    `java_options` replace the default options of the JVM.
 
     Raises:
-        ConfigError: Java is missing or of a version on which Spark does not run.
-        JarsError: the jars can't be fetched.
         TallystreamError: Spark does not start.
     """
     # By default, glibc gives most threads a heap of their own, which keeps what they free.
@@ -99,17 +70,14 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = {**_STATE, **_QUERY}
+    settings = {"spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
-        java = jars.java_version()
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory, "spark.ui.enabled": "false"}
-        local = master.startswith("local")
-        if local:
-            # Not spark.jars: those are copied and served to executors, and an archive can't include their classes.
-            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": jars.class_path()}
+        options = list(JVM_OPTIONS)
+        if master.startswith("local"):
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             os.environ["SPARK_LOCAL_DIRS"] = _local_folder().name
-        options = java_options or (jvm_options(java) if local else JVM_OPTIONS)
+            options = local_jvm_options()
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
@@ -126,35 +94,20 @@ def build_session(
     return session
 
 
-def archive_folder() -> Path:
-    """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
-    return Path(sys.prefix) / "share" / "tallystream"
+def archive_path() -> Path:
+    """Return the path of the archive of Spark's classes: in this Python's environment, which has the jars."""
+    return Path(sys.prefix, "share", "tallystream", f"spark-{pyspark.__version__}.jsa")
 
 
-def archive_name(java: str, size: int) -> str:
-    """Return the name of the archive of Spark's classes for a version of Java and for the current jars.
+def local_jvm_options() -> list[str]:
+    """Return the options of a JVM on this machine, with the archive of Spark's classes if there is one.
 
-    `size` is the file's size in bytes. It is in the name because a JVM that maps a truncated archive is killed.
+    A JVM ignores the archive of another Java or of other jars.
     """
-    # The JVM compares the same properties to tell whether an archive fits its class path.
-    found = [*sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar")), *map(Path, jars.class_path().split(":"))]
-    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
-    return f"spark-classes-java-{java}-{hashlib.sha256(listing.encode()).hexdigest()[:12]}-{size}.jsa"
-
-
-def archive_of(java: str) -> Path | None:
-    """Return the archive for a version of Java and the current jars, or None if none is complete and readable."""
-    for path in archive_folder().glob("*.jsa"):
-        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
-            return path
-    return None
-
-
-def jvm_options(java: str) -> list[str]:
-    """Return the JVM's options, with the archive of Spark's classes if there is one for this version of Java."""
-    archive = archive_of(java)
     options = [*JVM_OPTIONS, f"-Djava.io.tmpdir={_local_folder().name}"]
-    return [*options, f"-XX:SharedArchiveFile={archive}", *NO_ARCHIVE_LOG] if archive else options
+    if os.access(archive_path(), os.R_OK):
+        options += [f"-XX:SharedArchiveFile={archive_path()}", *NO_ARCHIVE_LOG]
+    return options
 
 
 @functools.cache

@@ -16,7 +16,6 @@ import msgspec
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import (
     BrokerError,
-    FencedError,
     LostRecordsError,
     Output,
     StoppedError,
@@ -29,6 +28,7 @@ from tallystream_aggregator.stream.positions import (
     encode,
     key_of,
     newest_row,
+    require_highest,
     visible_bounds,
     visible_row,
 )
@@ -234,7 +234,7 @@ class EpochLoop(ABC):
         The writer comes first: what an earlier one has committed until then is found, and later it can't commit. Only
         a claim is looked up before: Spark of a replaced driver runs a fenced task again, which must not fence others.
         """
-        self._require_highest(claim, visible_row(self._broker, self._loop.rows, self._loop.number))
+        require_highest(claim, visible_row(self._broker, self._loop.rows, self._loop.number))
         self._open_clients = self._broker.writer(self._loop.transactional_id), self._source()
         self._last, self._step_records = self._published(claim), 0
         if self._last is not None:
@@ -244,7 +244,7 @@ class EpochLoop(ABC):
     def _publish_claim(self, last: PositionsRow) -> None:
         """Publish the positions again, with the claim. It has no record that Kafka could refuse, so it is no step."""
         assert self._open_clients is not None
-        self._last = row = msgspec.structs.replace(last, claim=self._claim, step=last.step + 1)
+        self._last = row = msgspec.structs.replace(last, claim=self._claim, step=last.step + 1, restoring=True)
         self._open_clients[0].commit([Output(self._loop.rows, key_of(row.shard), encode(row))])
 
     def _published(self, claim: Claim) -> PositionsRow | None:
@@ -260,20 +260,13 @@ class EpochLoop(ABC):
                     raise TallystreamError(str(error)) from error
                 self._sleep(POLL_S)
             else:
-                self._require_highest(claim, published)
+                require_highest(claim, published)
                 return published
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped():
             raise StoppedError
         self._timer.sleep(seconds)
-
-    def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
-        if published is not None and published.claim > claim:
-            raise FencedError(
-                f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, "
-                f"attempt); this one has {claim}."
-            )
 
     def _commit(self, records: Iterable[Output], row: PositionsRow) -> None:
         """Write the records of a step, which end with `row`, in one transaction.

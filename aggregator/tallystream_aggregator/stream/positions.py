@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
 from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -37,7 +37,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
     last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. The first
-    of several shards has in `begin` where it began, for those that begin later.
+    of several shards has in `begin` where it began, for those that begin later. A row is `restoring` if it is only the
+    claim of a task: the task makes its table again then.
     """
 
     v: int = 1
@@ -45,6 +46,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     of: int = 1
     sum_tags: SumTags = SumTags()
     claim: Claim
+    restoring: bool = False
     step: int
     positions: ByTopic
     topics: dict[str, str]
@@ -72,6 +74,19 @@ def key_of(shard: int) -> bytes:
 def encode(row: PositionsRow) -> bytes:
     """Return the value of a positions row."""
     return _encode(row)
+
+
+def require_highest(claim: Claim, published: PositionsRow | None) -> None:
+    """Require that the published positions row, if there is one, has no higher claim.
+
+    Raises:
+        FencedError: it has one. Whoever made this claim ends for good, and fences nobody.
+    """
+    if published is not None and published.claim > claim:
+        raise FencedError(
+            f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, attempt); "
+            f"this one has {claim}."
+        )
 
 
 def by_topic(positions: Positions) -> ByTopic:

@@ -23,10 +23,10 @@ from tallystream_aggregator.stream.positions import (
     encode,
     key_of,
     newest_row,
+    require_highest,
     visible_row,
 )
-from tallystream_aggregator.stream.reading import committed_records
-from tallystream_aggregator.stream.restore import Restorer, read_to
+from tallystream_aggregator.stream.restore import Restorer, read_to, rows_of
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -106,6 +106,7 @@ class Resharder:
         Raises:
             ConfigError: the table has more shards.
             NoTableError: there is no table, or not all of its tasks have begun.
+            FencedError: the table has a higher claim: a newer driver has it.
             TallystreamError: it can't be restored, or its rows lack counts.
             StoppedError: a stop was requested.
             BrokerError: it failed: run it again.
@@ -139,9 +140,11 @@ class Resharder:
     def _claim(self, loop: LoopId, claim: Claim) -> PositionsRow:
         """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published."""
         self._check_stop()
+        require_highest(claim, visible_row(self._broker, loop.rows, loop.number))
         writer = self._broker.writer(loop.transactional_id)
         try:
             found = newest_row(self._broker, loop.rows, loop.number)
+            require_highest(claim, found)
             if found is None and loop.number == loop.shards:
                 found = _combiner_row(loop.shards, claim)
             if found is None:
@@ -177,8 +180,7 @@ class Resharder:
             kept = shard.changes._replace(totals=[], shard_sums=[])
             letters += Step(kept, [], shard.row).letters(topics)
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
-            positions = key_of(place.partition)
-            obsolete |= dict.fromkeys((place, key) for key in self._newest(place) if key != positions)
+            obsolete |= dict.fromkeys((place, key) for _, key in rows_of(self._broker, place, self._stopped).rows)
         step = 1 + max(shard.row.step for shard in old)
         found = restore(latest, shards=new.shards, sum_tags=new.sum_tags)
         self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
@@ -239,7 +241,7 @@ class Resharder:
         """Add empty sums, of the first shard, in place of those on `metrics-agg` that the table has no more."""
         known = {total.metric for each in changes for total in each.totals}
         known |= {one.metric for each in changes for one in each.shard_sums}
-        for value in self._newest(Place(self._topics.agg, 0)).values():
+        for value in rows_of(self._broker, Place(self._topics.agg, 0), self._stopped).rows.values():
             try:
                 metric = sums.decode(value).metric
                 empty = PartialSum(metric[2])
@@ -249,16 +251,6 @@ class Resharder:
                 changes[0].totals.append(empty.row(metric, first.out_ms, first.offsets_by_topic()))
             elif metric not in known:
                 changes[0].shard_sums.append(ShardSum(first.shard, metric, empty, first.out_ms))
-
-    def _newest(self, place: Place) -> dict[bytes, bytes]:
-        """Return the newest value of each key that is not deleted."""
-        found: dict[bytes, bytes] = {}
-        for _, _, key, value in committed_records(self._broker, place, self._stopped):
-            if value is None:
-                found.pop(key or b"", None)
-            else:
-                found[key or b""] = value
-        return found
 
 
 def _combiner_row(shards: int, claim: Claim) -> PositionsRow:

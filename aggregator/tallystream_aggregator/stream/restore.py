@@ -21,7 +21,7 @@ from tallystream_aggregator.stream.broker import (
     StoppedError,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.positions import by_place, visible_row
+from tallystream_aggregator.stream.positions import by_place, key_of, visible_row
 from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore import LatestRows
@@ -144,10 +144,7 @@ class Restorer:
         Raises:
             MissingRowsError: they are missing.
         """
-        loop, latest = self._loop, LatestRows()
-        for _, _, key, value in committed_records(self._broker, loop.rows, self._stopped):
-            if key is not None and not key.startswith(b'["positions",'):
-                latest.add(key, value, partition=loop.number)
+        loop, latest = self._loop, rows_of(self._broker, self._loop.rows, self._stopped)
         if (loop.number, b'["shard",%d]' % loop.number) not in latest.rows:
             raise MissingRowsError(
                 f"topic {loop.rows.topic}, partition {loop.number}: it has positions, and its rows, or that of the "
@@ -175,6 +172,20 @@ class Restorer:
                 f"shard {self._loop.number}: a replay to the published positions counts {counted} (records, dead, "
                 f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
             )
+
+
+def rows_of(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: False) -> LatestRows:
+    """Return the newest committed record of each key of a loop's partition, but its positions row.
+
+    Raises:
+        StoppedError: a stop was requested.
+        BrokerError: the broker did not answer in time, or does not know the partition.
+    """
+    latest, positions = LatestRows(), key_of(place.partition)
+    for _, _, key, value in committed_records(broker, place, stopped):
+        if key is not None and key != positions:
+            latest.add(key, value, place.partition)
+    return latest
 
 
 def require_whole(place: Place, bounds: Bounds | None, remedy: str) -> None:

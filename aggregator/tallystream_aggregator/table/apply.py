@@ -21,7 +21,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     stored_values,
 )
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
-from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
@@ -90,7 +90,7 @@ def replace_all(
             refused.add_metric("the snapshot has this metric twice", partial(_json, metric))
             continue
         seen.add(metric_id)
-        number = lives.number_of(metric_id)
+        number = lives.numbers.of(metric_id)
         row = life.rows.get(number)
         if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
@@ -163,7 +163,7 @@ class RecordApplier:
         if isinstance(life, Refusal):
             refused.add(life)
             return
-        self._lives.will_change(life)
+        self._lives.dirty.add(life.id)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
@@ -185,7 +185,7 @@ class RecordApplier:
         seen: set[MetricId] = set()
         for metric in snapshot.metrics:
             metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
-            number = self._lives.number_of(metric_id)
+            number = self._lives.numbers.of(metric_id)
             if metric_id in seen or self._lives.layouts.row(life, number) is None:  # it was refused
                 continue
             seen.add(metric_id)
@@ -216,6 +216,7 @@ class RecordApplier:
             lives.set_living(life, living=not snapshot.final)
         as_block = replace_block(lives, life, snapshot, refused)
         if not as_block:
+            lives.will_change(life)
             lives.blocks_to_rows(life, (snapshot.part,))
             if life.complete:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
@@ -229,7 +230,7 @@ class RecordApplier:
             return
         over_limits, numbers = replace_all(lives, life, snapshot, before, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
-        if numbers and len(numbers) == len(snapshot.metrics) and has_all:
+        if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
             lives.rows_to_block(life, snapshot.part, numbers)
         for limit, number in over_limits.items():
             refused.add(self._refuse_over_limit(life, limit, number, record))
@@ -247,6 +248,7 @@ class RecordApplier:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
+        self._lives.will_change(life)
         self._lives.blocks_to_rows(life, (part,))
         replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
 
@@ -267,7 +269,7 @@ class RecordApplier:
         if not life.living:
             self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number, value = self._lives.number_of(metric_id), message.value
+        number, value = self._lives.numbers.of(metric_id), message.value
         row = life.rows.get(number)
         total, last = (0, 0) if row is None else row.values
         if row is None:

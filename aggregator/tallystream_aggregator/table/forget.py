@@ -25,9 +25,9 @@ def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     Return the metrics whose forgotten sums are gone now. A living life has the metric again with its next snapshot.
     """
     state = lives.state
-    numbers = {number for metric, number in lives.numbers_of(forget.metric or "").items() if forget.has_metric(metric)}
+    numbers = lives.numbers.named(forget)
     own: dict[Life, set[int]] = defaultdict(set)
-    for number in numbers:
+    for number in lives.holders.among(numbers, record.partition_name):
         for life in lives.holders.of(number, record.partition_name):
             own[life].add(number)
     removed: set[int] = set()

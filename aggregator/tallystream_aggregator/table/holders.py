@@ -26,6 +26,10 @@ class _Items(Generic[T]):
     def __getitem__(self, number: int) -> Collection[T]:
         return self._found.get(number, ())
 
+    def among(self, numbers: set[int]) -> set[int]:
+        """Return those of `numbers` that have an item."""
+        return self._found.keys() & numbers
+
     def add(self, number: int, item: T) -> None:
         """Add an item that the metric does not have."""
         items = self._found.get(number)
@@ -80,6 +84,10 @@ class _Partition:
         """Tell whether a life has the metric."""
         return bool(self.rows[number] or self._layouts[number])
 
+    def among(self, numbers: set[int]) -> set[int]:
+        """Return those of `numbers` that a life has."""
+        return self.rows.among(numbers) | self._layouts.among(numbers)
+
     def blocks(self, number: int) -> list[set[Life]]:
         """Return the lives that have the metric in a block, as one set for each layout."""
         return [self._blocks[layout] for layout in self._layouts[number]]
@@ -132,6 +140,10 @@ class Holders:
             yield from found.rows[number]
             for lives in found.blocks(number):
                 yield from lives
+
+    def among(self, numbers: set[int], partition: str) -> set[int]:
+        """Return those of `numbers` that a life of the partition has."""
+        return set().union(*(found.among(numbers) for found in self._some(partition)))
 
     def with_row(self, number: int) -> Iterator[Life]:
         """Yield the lives that have a row of the metric."""

@@ -23,6 +23,9 @@ FEW_LIVES = 8
 MAX_COLLECTION_NS = 60_000_000_000
 """How long the collection of an SDK may take, in ns."""
 
+_NO_TIME = "0" * 10
+"""The begin of a ULID without a time: that of gauges of OTLP."""
+
 _NO_LIVES: Final[dict[LifeName, Life]] = {}
 
 
@@ -88,7 +91,7 @@ class _InstanceLives:
 
 
 def _has_begin(life: Life) -> bool:
-    return life.complete or ulid_ms(life.life) > 0
+    return life.complete or not life.life.startswith(_NO_TIME)
 
 
 def _newest(life: Life) -> int:

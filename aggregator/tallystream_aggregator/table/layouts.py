@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
 
+MIN_METRICS = 2
+"""The least metrics of a block: the layout of one metric takes more than its row."""
+
 MAX_COLUMNS = 1_000_000
 """The most metrics in all cached layouts, about 220 bytes each. Above it, the cache is cleared."""
 
@@ -160,4 +163,7 @@ def counts_of(block: Block) -> memoryview[int]:
 
 def metric_count(life: Life) -> int:
     """Return how many metrics a life has."""
-    return len(life.rows) + sum(len(block.counts) for block in life.blocks.values()) // 8
+    counters = 0
+    for block in life.blocks.values():
+        counters += len(block.counts) // 8
+    return len(life.rows) + counters

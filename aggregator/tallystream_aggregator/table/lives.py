@@ -11,13 +11,14 @@ from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
 from tallystream_aggregator.table.layouts import Layouts, counts_of
 from tallystream_aggregator.table.limits import MetricQuota, size_of
+from tallystream_aggregator.table.metric_numbers import MetricNumbers
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.arithmetic.metric_types import Values
@@ -71,9 +72,7 @@ class Lives:
         self.sums = MetricSums(state, self.layouts, self.instances, self.holders)
         self.events: list[Event] = []
         self.dirty: set[LifeId] = set()
-        self._numbers: dict[str, dict[MetricId, int]] = {}  # by the name of the metric
-        for number, metric in state.metrics.items():
-            self._numbers.setdefault(metric[1], {})[metric] = number
+        self.numbers = MetricNumbers(state.metrics)
         self.next_number = max(state.metrics, default=-1) + 1
         self.quota = MetricQuota(state.metrics.values(), settings)
         self.unused: set[int] = set()
@@ -144,11 +143,7 @@ class Lives:
             del self._baselines[number]
             self.unused.discard(number)
             self.sums.drop(number)
-            metric = self.state.metrics.pop(number)
-            known = self._numbers[metric[1]]
-            del known[metric]
-            if not known:
-                del self._numbers[metric[1]]
+            self.numbers.remove(self.state.metrics.pop(number))
         return dropped
 
     def blocks_to_rows(self, life: Life, parts: Iterable[int] | None = None) -> None:
@@ -231,23 +226,14 @@ class Lives:
             self.release(life.rows)
         return changed
 
-    def number_of(self, metric_id: MetricId) -> int:
-        """Return the number of a metric, or -1 if it is new."""
-        known = self._numbers.get(metric_id[1])
-        return -1 if known is None else known.get(metric_id, -1)
-
     def is_used(self, number: int) -> bool:
         """Tell whether a life or a forgotten sum has a metric."""
         return number >= 0 and number not in self.unused
 
-    def numbers_of(self, name: str) -> Mapping[MetricId, int]:
-        """Return the metrics with this name, and their numbers."""
-        return self._numbers.get(name, {})
-
     def add_metric(self, metric_id: MetricId) -> int:
         """Add a new metric, and return its number: the next one."""
         number, self.next_number = self.next_number, self.next_number + 1
-        self._numbers.setdefault(metric_id[1], {})[metric_id] = number
+        self.numbers.add(metric_id, number)
         self.state.metrics[number] = metric_id
         self.quota.add(metric_id)
         return number

@@ -119,7 +119,7 @@ class MetricSums:
 
     def _is_below_baseline(self, life: Life, layout: Layout) -> bool:
         """Tell whether a counter of a block is below its baseline: it contributes nothing, whatever it counts."""
-        for number in life.baselines.keys() & layout.index_of.keys():
+        for number in life.baselines.keys() & layout.index_of.keys() if life.baselines else ():
             row = self._layouts.row(life, number)
             if row is not None and is_above(life.baselines[number], row.values):
                 return True
@@ -189,18 +189,21 @@ class MetricSums:
 
     def _count_instance(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
         """Count an instance once for each sum in which one of its lives has a current value."""
-        of, was, now = self.numbers.of, set[int](), set[int]()
+        of, was, now, held = self.numbers.of, set[int](), set[int](), Counter[int]()
         for life, before in dirty.values():
             for number, old in before.items():
                 if old is not None and old.current:
                     was.add(of(number))
                 new = self._contribution(life, number)
+                held[of(number)] += new is not None
                 if new is not None and new.current:
                     now.add(of(number))
         differing = was ^ now
         living = self._instances.living(instance) if differing else ()
         if len(living) > FEW_LIVES:
-            differing = {number for number in differing if not self._has_other(instance, living, number, dirty)}
+            differing = {
+                number for number in differing if not self._has_other(instance, living, number, dirty, held[number])
+            }
         else:
             for life in living:
                 differing.difference_update(map(of, self._unchanged(life, differing, dirty)))
@@ -208,12 +211,18 @@ class MetricSums:
             self[number].instances += 1 if number in now else -1
 
     def _has_other(
-        self, instance: str, living: Collection[Life], number: int, dirty: Mapping[int, tuple[Life, Before]]
+        self, instance: str, living: Collection[Life], number: int, dirty: Mapping[int, tuple[Life, Before]], held: int
     ) -> bool:
-        """Tell whether an instance with many living lives has a current value in a sum that has not changed."""
+        """Tell whether an instance with many living lives has a current value in a sum that has not changed.
+
+        `held` is the number of values that have changed.
+        """
         metrics = self.numbers.metrics_of({number})
         lives: Iterable[Life] = living
-        if sum(map(self._holders.count, metrics)) < len(living):
+        holders = sum(map(self._holders.count, metrics))
+        if holders == held:
+            return False
+        if holders < len(living):
             found = (life for metric in metrics for life in self._holders.of(metric))
             lives = (life for life in found if life.living and life.instance == instance)
         return any(self._unchanged(life, {number}, dirty) for life in lives)

@@ -15,7 +15,7 @@ from tallystream.errors import TallystreamError
 from tallystream.record import identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_values
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
-from tallystream_aggregator.table.layouts import Layouts
+from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts
 from tallystream_aggregator.table.limits import size_of
 from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
@@ -177,7 +177,7 @@ class _ShardBuilder:
         }
         for part, seq in life.parts.items():
             numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
-            if numbers:
+            if len(numbers) >= MIN_METRICS:
                 self._layouts.rows_to_block(life, part, numbers)
         self.state.lives.setdefault(life.instance, {})[life.name] = life
 

@@ -226,26 +226,25 @@ class Table:
                 refused.add(self._refuse_size(record, ""))
             return
         try:
-            named = [(resource, _instance(resource)) for resource in otlp.read(value)]
+            found = otlp.read(value)
         except otlp.OtlpError as error:
             if first == own:
                 refused.add(Refusal(str(error)))
             return
-        places = [None if isinstance(name, Refusal) else shard_of(name.encode(), shards) for _, name in named]
+        names = [data.resource.instance for data in found]
+        places = [None if isinstance(name, otlp.OtlpError) else shard_of(name.encode(), shards) for name in names]
         first = min((shard for shard in places if shard is not None), default=first)
-        for (resource, instance), shard in zip(named, places, strict=True):
-            if isinstance(instance, Refusal):
+        for data, instance, shard in zip(found, names, places, strict=True):
+            if isinstance(instance, otlp.OtlpError):
                 if first == own:
-                    refused.add(instance)
+                    refused.add(Refusal(str(instance)))
             elif shard == own:
-                self._apply_resource(resource, instance, record, refused)
+                self._apply_resource(data, instance, record, refused)
 
-    def _apply_resource(
-        self, resource: otlp.ResourceData, instance: str, record: Record, refused: RecordRefusals
-    ) -> None:
+    def _apply_resource(self, data: otlp.ResourceData, instance: str, record: Record, refused: RecordRefusals) -> None:
         """Apply the data of one resource of an OTLP record."""
         try:
-            found = otlp.snapshots(resource, record.timestamp_ms)
+            found = otlp.snapshots(data, record.timestamp_ms, refused.room)
         except otlp.OtlpError as error:
             refused.add(Refusal(str(error)))
             return
@@ -283,11 +282,3 @@ class Table:
             letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
             quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
-
-
-def _instance(resource: otlp.ResourceData) -> str | Refusal:
-    """Return the instance of an OTLP resource, or why it has none."""
-    try:
-        return otlp.instance(resource)
-    except otlp.OtlpError as error:
-        return Refusal(str(error))

@@ -41,7 +41,7 @@ class Ledger:
                 continue
             self.tags.add(Tags(frozenset(row.drop_tags), None if row.keep_tags is None else frozenset(row.keep_tags)))
             max_app_metrics = row.max_app_metrics
-            if row.start or row.partial:
+            if row.start:
                 self.start = at = by_partition(row.start)
                 self.changes.clear()
             elif row.end:

@@ -34,6 +34,8 @@ def read(value: bytes) -> list[dict[str, Any]]:
         RejectedError: it is not OTLP.
     """
     data = MetricsData()
+    if value[:1] == b"{" and value.count(b"{") > 100 + len(value) // 8:
+        raise RejectedError("too many objects for its size")
     try:
         if value[:1] == b"{":
             json_format.Parse(value, data, ignore_unknown_fields=True)
@@ -41,6 +43,8 @@ def read(value: bytes) -> list[dict[str, Any]]:
             data.ParseFromString(value)
     except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RejectedError("not OTLP") from error
+    if sum(1 + len(one.scope_metrics) for one in data.resource_metrics) > 100 + len(value) // 16:
+        raise RejectedError("too many resources and scopes for its size")
     resources: list[dict[str, Any]] = json_format.MessageToDict(data).get("resourceMetrics", [])
     if not resources and value[:1] == b"{" and b"esource" not in value:
         raise RejectedError("no OTLP metrics")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

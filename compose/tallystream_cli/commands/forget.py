@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from tallystream_aggregator.jobs.forget import Plan

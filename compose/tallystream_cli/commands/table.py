@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
+from tallystream_dashboards.printable import printable
 
 
 class AggregateCommand(o.Sections):
@@ -99,7 +99,6 @@ def aggregate(
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate import job
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
-    from tallystream_aggregator.kafka.topic_selection import parse_partitions
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
@@ -110,7 +109,7 @@ def aggregate(
         checkpoint,
         topic_prefix=topic_prefix,
         topic_pattern=topic_pattern,
-        partitions=parse_partitions(partitions),
+        partitions=o.parse_partitions(partitions),
         kafka=o.kafka_options(kafka, os.environ),
         latency=latency,
         epoch_s=epoch,

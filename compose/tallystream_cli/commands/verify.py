@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

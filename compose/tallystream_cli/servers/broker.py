@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator import files, jars
+from tallystream_aggregator import files, java
 from tallystream_aggregator.kafka import clients
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ class KafkaBroker(Server):
         files.make_folder(self._dir)
         self._port = self._port or free_port()
         properties = self._write_properties()
-        java = [jars.java(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
+        command = [java.launcher(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
-            self._format([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
-        self._process = spawn([*java, "kafka.Kafka", str(properties)], self.log, cwd=self._dir)
+            self._format([*command, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
+        self._process = spawn([*command, "kafka.Kafka", str(properties)], self.log, cwd=self._dir)
 
     def ready(self) -> bool:
         """Return whether the broker answers; takes up to a second."""

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
-from tallystream_aggregator.terminal import printable_json
 from tallystream_cli.top.keyboard import Keyboard
 from tallystream_cli.top.screen import TopScreen
+from tallystream_dashboards.printable import printable_json
 from tallystream_dashboards.terminal.overview import overview
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from tallystream_aggregator.terminal import printable
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag
 from tallystream_dashboards.lag.status import Status
+from tallystream_dashboards.printable import printable
 from tallystream_dashboards.terminal.sums import rate_of
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.terminal import printable
 from tallystream_dashboards import formatting
 from tallystream_dashboards.page.links import page_link, runbook_link
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tallystream_aggregator.terminal import printable
 from tallystream_dashboards import formatting
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_dashboards.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -104,12 +104,8 @@ class Buckets:
             self.offset += first
             del counts[:first]
 
-    def halve(self) -> None:
-        """Merge each two adjacent buckets into one: the scale decreases by one."""
-        self.offset, self.counts = self.halved()
-
     def halved(self) -> tuple[int, array[int]]:
-        """Return the offset and the counts after `halve()`."""
+        """Return the offset and the counts with each two adjacent buckets as one: the scale decreases by one."""
         counts = [0] * (self.offset & 1) + self.counts.tolist()
         return self.offset >> 1, packed(list(map(sum, zip_longest(counts[::2], counts[1::2], fillvalue=0))))
 

@@ -18,7 +18,6 @@ from greenlet import getcurrent  # type: ignore[import-untyped]
 from support.simulation.broker import Action
 from support.simulation.choices import RandomChoices
 from support.simulation.processes import Killed, Process
-from support.simulation.watchdog import Watchdog
 from tallystream_aggregator.stream.broker import BrokerError
 
 if TYPE_CHECKING:
@@ -64,16 +63,13 @@ class Scheduler:
         self.cluster, self.faults, self.expected = cluster, faults, expected
         self.processes: list[Process] = []
         self.greenlet = getcurrent()
-        self.points = 0
         self.log: deque[str] = deque(maxlen=log_size)
-        """What happened at the last scheduling points."""
+        """What happened at the last steps."""
         self.actions: Callable[[], Iterable[Action]] = tuple
         """What the world around the processes can do now."""
         self._choices, self._weight = choices, weight
-        self._watchdog = Watchdog(lambda: self.points)
 
     def __enter__(self) -> Self:
-        self._watchdog.start()
         return self
 
     def __exit__(
@@ -81,7 +77,6 @@ class Scheduler:
     ) -> None:
         for process in list(self.processes):
             self.kill(process)
-        self._watchdog.stop()
 
     def choose(self, n: int, what: str) -> int:
         """Return a number from 0 to n - 1."""
@@ -114,7 +109,6 @@ class Scheduler:
         total = sum([action.weight for action in actions])
         if not total:
             return False
-        self.points += 1
         self.cluster.now_ms += 1
         chosen = self.choose(total, "who goes on")
         for action in actions:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.aggregator import report
 from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, evaluate
-from benchmarks.aggregator.results import Result, Results, medians
+from benchmarks.aggregator.results import Result, Results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,13 +54,6 @@ def test_a_figure_is_judged_against_both_bounds() -> None:
     assert verdict(FOUND, "memory with 1 M") == (None, "not measured")
 
 
-def test_a_figure_may_have_one_bound() -> None:
-    """A goal without a limit is met or missed, and no limit is named."""
-    found = {("rows-1m-histograms", OURS): {"cpu_s_per_million": 30.0}}
-    assert verdict(found, "20 histograms") == (30.0, "goal missed")
-    assert "core seconds a million updates |  | ≤ 4 s | 30 s | goal missed |" in report.goals(SCALING, found)
-
-
 def test_a_latency_is_a_share_of_the_peers() -> None:
     """The latency of the same run: milliseconds of two machines can't be compared."""
     assert verdict(FOUND, "2,000 updates/s, low: p50 as") == (0.05, "limit met, goal met")
@@ -86,19 +79,6 @@ def test_an_extrapolation_keeps_the_launch_apart() -> None:
     assert at_size(FOUND, PEER, ("backlog-2m", "backlog-10m"), 100_000_000) == pytest.approx(10 + 4500)
 
 
-def test_an_extrapolation_from_noise_is_in_proportion() -> None:
-    """Where the larger backlog took less time than the smaller, no time comes out negative."""
-    found = {("small", PEER): of_backlog(10, 5.0), ("large", PEER): of_backlog(50, 4.0)}
-    assert at_size(found, PEER, ("small", "large"), 500) == 40.0
-
-
-def test_medians_by_figure_and_side() -> None:
-    """Numbers are medians over the rounds; exact is only what was exact in all of them."""
-    rounds = [{"wall_s": wall, "exact": exact, "form": "x"} for wall, exact in ((3.0, True), (1.0, False), (2.0, True))]
-    found = medians(Result("f", "s", number, one) for number, one in enumerate(rounds))
-    assert found == {("f", "s"): {"wall_s": 2.0, "exact": False, "form": "x"}}
-
-
 def test_a_run_goes_on_with_what_was_measured(tmp_path: Path) -> None:
     """The file of results is taken over only where that is asked for."""
     path = tmp_path / "results.jsonl"
@@ -110,32 +90,7 @@ def test_a_run_goes_on_with_what_was_measured(tmp_path: Path) -> None:
     assert not Results(path).all
 
 
-def test_the_tables_show_every_side_and_a_wrong_sum() -> None:
-    """Each measured figure has a row; a wrong sum stands out."""
-    found = {**FOUND, ("backlog-2m", OURS): of_backlog(2_000_000, 25.0, exact=False)}
-    text = report.tables(found)
-    assert "| 2,000,000 updates as 2,000,000 single-metric records | tallystream | 25.0 | 80,000 |" in text
-    assert text.count("**wrong**") == 1
-    assert "| backlog of 2 M single-metric records, from launch | ≥ 3.8\N{MULTIPLICATION SIGN} | ≥ 5" in text
-    assert all(line.startswith("|") for line in text.splitlines() if line)
-
-
-def test_the_machines_speed_is_said() -> None:
-    """The median of what was measured before the figures, with the least and the most."""
-    assert "takes 20.0 ms" in report.speed([19.0, 20.0, 25.0])
-    assert "(measured before each figure: 19.0 to 25.0)" in report.speed([19.0, 20.0, 25.0])
-    assert not report.speed([])
-
-
 def test_a_machine_with_other_work_is_said_to_be_one() -> None:
     """From a third of a core on the figures come with a warning; on a quiet machine there is none."""
     assert "1.4 cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
     assert "Other programs used" not in report.tables(FOUND)
-
-
-def test_the_page_keeps_what_is_around_the_results() -> None:
-    """Only what is between the marks is replaced; a page without them is an error."""
-    page = f"before\n{report.BEGIN}old\n{report.END}after\n"
-    assert report.into(page, "new") == f"before\n{report.BEGIN}\nnew\n{report.END}after\n"
-    with pytest.raises(ValueError, match="unpack"):
-        report.into("nothing", "new")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.aggregator.live import latencies, longest_gap, percentile
+from benchmarks.aggregator.live import latencies, longest_gap
 from benchmarks.aggregator.load import UpdateSlice
 from benchmarks.aggregator.watch import Arrival
 
@@ -44,17 +44,6 @@ def test_what_was_summed_before_counts_for_the_base() -> None:
     found = latencies(taken, np.array([100, 50]), SENT, [Arrival(11.0, 1, 62), Arrival(11.0, 0, 103)])
     assert found.inconsistent == 0
     assert found.seconds.tolist() == pytest.approx([1.0, 0.9, 0.8, 0.7, math.nan], nan_ok=True)
-
-
-@pytest.mark.parametrize(("percent", "expected"), [(50, 50.0), (95, 95.0), (99, 99.0), (100, 100.0)])
-def test_percentiles_are_values_that_occurred(percent: float, expected: float) -> None:
-    """The nearest rank, in any order of the values."""
-    assert percentile(np.array([float(n) for n in range(100, 0, -1)]), percent) == expected
-
-
-def test_there_is_no_percentile_of_nothing() -> None:
-    """NaN, not an error and not zero."""
-    assert math.isnan(percentile(np.array([]), 50))
 
 
 def test_the_longest_gap_is_within_the_period() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from support.steps import run
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Histogram, decode
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.records.decode import DecodedSnapshot, read_value
 
 FLEET = Fleet(instances=7, metrics=5)
 
@@ -55,38 +53,6 @@ def test_both_forms_say_the_same() -> None:
     many = [record for taken in for_snapshots.pieces(105) for record in snapshots.render(taken)]
     assert (len(ones), len(many)) == (105, 21)
     assert table_sums(ones) == table_sums(many) == for_singles.sums.tolist() == for_snapshots.sums.tolist()
-
-
-def test_updates_go_on_where_they_were() -> None:
-    """Taken in pieces or at once, the updates are numbered on, and readings never fall."""
-    updates = Updates(FLEET)
-    first, second = updates.take(40), updates.take(65)
-    assert (first.first, second.first) == (0, 40)
-    assert first.steps.sum() + second.steps.sum() == updates.sums.sum()
-    readings = [*first.readings.tolist(), *second.readings.tolist()]
-    assert all(later > earlier for earlier, later in zip(readings, readings[FLEET.rows :], strict=False))
-
-
-def test_snapshots_are_the_reporters_own() -> None:
-    """A snapshot reads back as one: its life lasts, seq counts on, and `prev` is there from the second on."""
-    snapshots, updates = Snapshots(FLEET, 1_700_000_000_000), Updates(FLEET)
-    lives: dict[bytes, list[Any]] = {}
-    for taken in updates.pieces(3 * FLEET.rows):
-        for key, value in snapshots.render(taken):
-            read = read_value(value, max_metrics=100)
-            assert isinstance(read, DecodedSnapshot)
-            assert not read.rejected
-            lives.setdefault(key, []).append(read.snapshot)
-    for of_one in lives.values():
-        assert len({snapshot.life for snapshot in of_one}) == 1
-        assert [snapshot.seq for snapshot in of_one] == [1, 2, 3]
-        assert [snapshot.prev is None for snapshot in of_one] == [True, False, False]
-
-
-def test_snapshots_refuse_half_an_instance() -> None:
-    """Updates that are not of whole instances can't be said in snapshots: an error, and no wrong sum."""
-    with pytest.raises(ValueError, match="whole instances"):
-        list(Snapshots(FLEET, 1_700_000_000_000).render(Updates(FLEET).take(7)))
 
 
 def test_histograms_carry_the_sketch_of_their_values() -> None:

@@ -177,47 +177,6 @@ def test_a_stop_is_detected_after_a_gap() -> None:
     assert status([OffsetSample(NOW - 900_000, 4, 90), *now]) is Status.OK
 
 
-BURROW = Rules(window_s=1000)
-"""A window that has all commits of Burrow's cases: one every 100 s, the last one 100 s ago."""
-
-
-@pytest.mark.parametrize(
-    ("offsets_and_lags", "rules", "expected"),
-    [
-        # 0: the lag was zero at one commit.
-        ([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], BURROW, Status.OK),
-        # 5: the offset stays the same, for more than half the window, and there is a member.
-        ([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], Rules(window_s=600), Status.STALL),
-        # 7: the offset went back, and then passed the offset that it went back from.
-        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)], BURROW, Status.OK),
-        # 8: no lag now.
-        ([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], BURROW, Status.OK),
-        # 12: the lag is allowed.
-        ([(1000, 2), (2000, 1), (2000, 1)], Rules(window_s=1000, allowed_lag=1), Status.OK),
-        # 13: as 5, with a lag that is allowed.
-        (
-            [(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)],
-            Rules(window_s=600, allowed_lag=99),
-            Status.STALL,
-        ),
-        # 14: as 7, with a lag that is allowed.
-        (
-            [(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)],
-            Rules(window_s=1000, allowed_lag=99),
-            Status.OK,
-        ),
-        # 15: the offset went back, and has not reached the earlier offset.
-        ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], BURROW, Status.REWIND),
-    ],
-)
-def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rules: Rules, expected: Status) -> None:
-    """The cases of Burrow's own test, by their numbers there, as far as samples every 100 s can express them."""
-    first = NOW - len(offsets_and_lags) * 100_000
-    commits = [OffsetSample(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
-    found = [*commits, commits[-1]._replace(ts_ms=NOW)]
-    assert evaluate_samples(found, now_ms=NOW, rules=rules).status is expected
-
-
 def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
     """As in Burrow, a rewind counts although the lag was 0 before it, as in a reset to the earliest offset."""
     assert status(samples(*[(50 + i, 50 + i) for i in range(5)], (0, 60), (4, 66), (9, 70))) is Status.REWIND

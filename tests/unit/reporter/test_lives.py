@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from tallystream.kafka.life import LifeHistory
-from tallystream.record import Counter, Histogram, Position, Snapshot
+from tallystream.record import Counter, Snapshot
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
@@ -186,30 +185,6 @@ def test_a_failed_delivery_is_never_counted_twice(steps: list[tuple[str, object]
     assert run.table.count <= run.counted
 
 
-def test_seq_prev_and_life_without_failures() -> None:
-    """The seq counts from 1, and `prev` is the append time of the last acknowledged record."""
-    run = Run()
-    snapshots = []
-    for _ in range(3):
-        run.send(final=False)
-        assert run.in_flight is not None
-        snapshots.append(run.in_flight.snapshot)
-        run.acknowledge()
-        run.clock.advance(1)
-    start = 1_700_000_000_000
-    assert [s.seq for s in snapshots] == [1, 2, 3]
-    assert [s.prev for s in snapshots] == [None, start, start + 1000]
-    assert len({s.life for s in snapshots}) == 1
-    assert ulid_ms(snapshots[0].life) == start
-
-
-def test_at_most_one_record_is_in_flight() -> None:
-    """While a record is in flight, no other is prepared: the next one has the newest values."""
-    lives, clock = LifeHistory("app"), ManualClock()
-    assert len(lives.prepare([], clock.wall_ms())) == 1
-    assert lives.prepare([], clock.wall_ms()) == []
-
-
 def test_only_an_acknowledged_final_record_ends_the_life() -> None:
     """After a final record that may not have arrived, the same life continues."""
     run = Run()
@@ -245,41 +220,6 @@ def test_a_life_ends_when_a_record_of_it_is_refused(pass_time: str, hours: float
     assert (run.in_flight.snapshot.life == life) is same
     run.acknowledge()
     assert run.table.count == 160
-
-
-@pytest.mark.parametrize("ahead", [25, 72])
-def test_a_refused_record_never_counts_as_delivered(ahead: int) -> None:
-    """If the broker's clock was ahead for one record, only the next life counts its values."""
-    run = Run()
-    run.count(10)
-    run.send(final=False)
-    run.acknowledge()
-    run.count(5)
-    run.send(final=False)
-    run.clock.advance(ahead * 3600)  # in flight for so long, so that it may have been sent before
-    run.acknowledge()
-    assert run.lives.refused
-    run.send(final=False)
-    run.acknowledge()
-    assert run.table.count == 15
-
-
-def test_a_later_acknowledgement_replaces_a_failed_delivery() -> None:
-    """Whether it arrived or not, a later acknowledged record of its life replaces it."""
-    run = Run()
-    run.send(final=False)
-    run.acknowledge()
-    run.count(3)
-    run.send(final=False)
-    assert run.in_flight is not None
-    life = run.in_flight.snapshot.life
-    run.fail()
-    run.clock.advance(23 * 3600)
-    run.send(final=False)
-    assert run.in_flight is not None
-    assert run.in_flight.snapshot.life == life
-    run.acknowledge()
-    assert run.table.count == 3
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -326,37 +266,3 @@ def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     assert ulid_ms(second.snapshot.life) == broker_ms
     lives.acknowledged(second, broker_ms + 5, clock.wall_ms())
     assert lives.has(second)
-
-
-def test_later_lives_publish_what_came_after() -> None:
-    """Counts and sums of a later life start after the last one; positions and extremes are unchanged."""
-    clock = ManualClock()
-    lives = LifeHistory("app")
-    position = Position(name="p", start=0, position=7)
-    [first] = lives.prepare(
-        [Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms(), final=True
-    )
-    lives.acknowledged(first, 1_700_000_000_000, clock.wall_ms())
-    [second] = lives.prepare([Histogram(name="h", count=2, sum=5.0, min=1.0, max=4.0), position], clock.wall_ms())
-    assert second.snapshot.metrics == [Histogram(name="h", count=0), position]
-    lives.failed(second, never_sent=True)
-    [third] = lives.prepare([Histogram(name="h", count=3, sum=7.0, min=1.0, max=4.0), position], clock.wall_ms())
-    assert third.snapshot.metrics == [Histogram(name="h", count=1, sum=2.0, min=1.0, max=4.0), position]
-
-
-@pytest.mark.parametrize("between", [["a"], ["b"], ["b", "a"], ["a", "b", "c"], []], ids="".join)
-def test_a_metric_that_is_missing_for_some_records_is_not_counted_twice(between: list[str]) -> None:
-    """It keeps what was acknowledged, whichever metrics are missing or return."""
-    clock, lives, counts = ManualClock(), LifeHistory("app"), Counts[str]()
-
-    def publish(names: list[str], *, final: bool = False) -> dict[str, int]:
-        for name in names:
-            counts[name] += 10
-        (pending,) = lives.prepare([Counter(name=n, count=counts[n]) for n in names], clock.wall_ms(), final=final)
-        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-        return {metric.name: metric.count for metric in pending.snapshot.metrics if isinstance(metric, Counter)}
-
-    for names in (["a", "b"], ["a", "b"], between, between):
-        publish(names)
-    publish(between, final=True)
-    assert publish(["c", "b", "a"]) == {"a": 10, "b": 10, "c": 10}

@@ -30,14 +30,6 @@ def test_reports_are_due_at_fixed_times() -> None:
     ]
 
 
-def test_missed_reports_are_skipped() -> None:
-    """After a pause of many intervals, one report is due."""
-    schedule = Schedule(0.0, 1.0)
-    assert schedule.pop_due(100.5)
-    assert not schedule.pop_due(100.6)
-    assert schedule.due == 101.0
-
-
 @given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))
 def test_the_next_time_is_always_in_the_future(first: float, interval: float, late: float) -> None:
     """After a report, the next one is due later, within one interval."""

@@ -11,32 +11,11 @@ from hypothesis import strategies as st
 from tallystream import MetricRegistry
 from tallystream.bridges.base import Reading
 from tallystream.bridges.sources import ResetAdjuster
-from tallystream.record import Counter, Histogram
+from tallystream.record import Counter
 from tallystream.testing import ManualClock, assert_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def counted(count: int, began: float | None = None, low: float | None = None, high: float | None = None) -> Reading:
-    """Return a reading of a histogram whose every value is 2."""
-    return Reading(Histogram(name="h", count=count, sum=2.0 * count, min=low, max=high), began)
-
-
-def test_values_before_and_after_a_reset_are_added() -> None:
-    """After a lower count, count, sum and extremes are of all values, over any number of resets."""
-    adjuster = ResetAdjuster()
-    adjusted = [
-        adjuster.adjust(counted(*arguments), now)
-        for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
-    ]
-    assert adjusted == [
-        counted(5, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(8, None, 1, 20).metric,
-    ]
 
 
 def test_a_reset_is_detected_by_the_start_time() -> None:
@@ -106,14 +85,6 @@ def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
             if "reset" not in steps:
                 assert metric.count == expected
             before = metric.count
-
-
-def test_a_child_does_not_repeat_its_parents_counts() -> None:
-    """Counts of before the fork are subtracted; extremes, which may be the parent's, are not reported."""
-    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)], 9.0)
-    assert adjuster.adjust(counted(5, 1.0, 1, 9), 10) == counted(0).metric
-    assert adjuster.adjust(counted(8, 1.0, 1, 9), 20) == counted(3).metric
-    assert adjuster.adjust(counted(2, 15.0, 3, 4), 30) == counted(5).metric
 
 
 class Library:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support import influxd_build
 from support.influxd_build import BuildError, cached_path, find_or_build
 
 if TYPE_CHECKING:
@@ -36,32 +33,6 @@ def _all_tools(folder: Path, does: str) -> None:
     for name in ("cargo", "gcc", "pkg-config"):
         _tool(folder, name)
     _tool(folder, "go", GO.format(version="go1.26.8", does=does))
-
-
-def test_a_cached_binary_needs_no_tools(tools: Path) -> None:
-    """A binary in the cache is used, whatever tools the machine has."""
-    cached_path().parent.mkdir(parents=True)
-    cached_path().touch()
-    assert find_or_build() == (cached_path(), "")
-
-
-def test_what_is_missing_is_one_sentence(tools: Path) -> None:
-    """Each missing tool is named, with its version where that matters, and the other way out."""
-    _tool(tools, "gcc")
-    path, reason = find_or_build()
-    assert path is None
-    assert reason == (
-        "there is no InfluxDB, and to build one, Go >= 1.23, Rust (cargo), pkg-config is missing: "
-        "install it or set INFLUXDB_URL"
-    )
-
-
-def test_too_old_a_go_is_missing(tools: Path) -> None:
-    """A Go below the version that InfluxDB needs is as good as none; versions are compared as numbers."""
-    _all_tools(tools, "exit 1")
-    assert influxd_build.missing_tools() == []
-    _tool(tools, "go", GO.format(version="go1.9.7", does="exit 1"))
-    assert influxd_build.missing_tools() == ["Go >= 1.23"]
 
 
 def test_a_failed_build_says_what_the_compiler_said(tools: Path) -> None:
@@ -97,23 +68,3 @@ def test_a_cached_binary_that_was_changed_is_not_used(tools: Path) -> None:
     path, reason = find_or_build()
     assert path is None
     assert reason.startswith(f"{cached_path()} was changed after it was built, and to build one, Go >= 1.23, ")
-
-
-def test_two_runs_do_not_build_at_once(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who finds the lock held waits, says so, and takes what the other one built."""
-    _all_tools(tools, "exit 1")
-    cached_path().parent.mkdir(parents=True)
-    found: list[object] = []
-    with (cached_path().parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        waiter = threading.Thread(target=lambda: found.append(find_or_build()))
-        said = threading.Event()
-        original = influxd_build._say
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(influxd_build, "_say", lambda what: (original(what), said.set()))
-            waiter.start()
-            assert said.wait(10)
-            cached_path().touch()
-    waiter.join(10)
-    assert found == [(cached_path(), "")]
-    assert "waiting for it" in capsys.readouterr().err

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 from typing import TYPE_CHECKING
 
-import greenlet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from support.fuzz import examples
 from support.simulation.broker import Action, SimulatedCluster
-from support.simulation.choices import DrawnChoices, ListedChoices, RandomChoices, shrink
+from support.simulation.choices import ListedChoices, RandomChoices
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
-from support.simulation.watchdog import HungError, Watchdog
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
 
 if TYPE_CHECKING:
@@ -78,37 +71,6 @@ def test_the_same_choices_give_the_same_run() -> None:
         assert any(line.endswith(f"({fault})") for line in happened)
 
 
-@examples(20)
-@given(st.data())
-def test_hypothesis_can_make_the_choices(data: st.DataObject) -> None:
-    """It draws them one by one, and the committed records of both outputs are the input's, in order."""
-    cluster, _ = run(DrawnChoices(data), 100, Faults(lose_answer=500))
-    for place in (OUT, ROW):
-        assert all(entry.value == b"v" for entry in cluster.partition(place).committed(0, 1_000))
-
-
-def test_choices_of_zero_have_no_faults() -> None:
-    """So shrinking takes faults away."""
-    _, happened = run(ListedChoices([]), 100, Faults(*[1_000] * len(Faults._fields)))
-    assert len(happened) == 100
-    assert not [line for line in happened if "(" in line]
-
-
-def test_a_run_that_fails_is_made_shorter_and_more_harmless() -> None:
-    """What is left are the choices that make it fail. Runs that go on for longer than the list do not count."""
-
-    def fails(choices: Choices) -> bool:
-        made = [0]
-        while len(made) < 1_000 and not (made[-1] == 9 and 7 in made):
-            made.append(choices.choose(10, "digit"))
-        return len(made) < 1_000
-
-    choices = RandomChoices(1)
-    assert fails(choices)
-    assert len(choices.made) > 2
-    assert shrink(choices.made, fails) == [7, 9]
-
-
 def one(code: Callable[[Process], object], choices: Choices | None = None, **faults: int) -> tuple[Scheduler, Process]:
     """Run one process to its end, or to its death."""
     with Scheduler(
@@ -154,95 +116,3 @@ def test_a_request_that_fails_has_an_effect_only_if_its_answer_was_lost(kind: st
     _, process = one(lambda p: p.call("first", lambda: effects.append("first")), choices, **faults)
     assert isinstance(process.error, BrokerError)
     assert effects == ["first"] * has_effect
-
-
-@pytest.mark.parametrize("kind", ["late", "kill_before"])
-def test_a_request_may_arrive_after_its_client_has_gone(kind: str) -> None:
-    """It is an action of the cluster."""
-    effects: list[str] = []
-    listed = [0, 0, 0, 9_999] + [1] * (kind == "kill_before")
-    with Scheduler(ListedChoices(listed), SimulatedCluster(), faults=Faults(**{kind: 1}), expected=(BrokerError,)) as s:
-        s.spawn("one", lambda p: p.call("write", lambda: effects.append("write"), may_be_late=True))
-        s.run(2)
-        assert (effects, s.processes, [action.name for action in s.cluster.actions()]) == ([], [], ["late write"])
-        s.run(1)
-    assert effects == ["write"]
-
-
-def test_a_frozen_process_goes_on_where_it_was_when_it_is_woken() -> None:
-    """Others act in between."""
-    done: list[str] = []
-    choices, faults = always("freeze", 1)
-    with Scheduler(choices, SimulatedCluster(), faults=Faults(**faults)) as s:
-        frozen = s.spawn("frozen", lambda p: p.call("zombie", lambda: done.append("zombie")))
-        s.run(2)
-        assert frozen.frozen
-        s.spawn("other", lambda p: p.call("other", lambda: done.append("other")))
-        s.run(2)
-        s.settle(10, lambda: frozen.ended)
-    assert done == ["other", "zombie"]
-
-
-def test_a_process_waits_until_it_is_ready_and_its_clocks_are_its_own() -> None:
-    """`sleep` lets the time of all pass. The wall clock of a process may be wrong."""
-    times: list[float] = []
-
-    def code(process: Process) -> None:
-        times.extend((process.monotonic(), process.now()))
-        process.sleep(5)
-        times.extend((process.monotonic(), process.now()))
-
-    with Scheduler(ListedChoices([]), SimulatedCluster()) as s:
-        ready: list[bool] = []
-        waiting = s.spawn("waiting", lambda p: p.wait("the other", lambda: bool(ready)))
-        other = s.spawn("other", code, wall_offset_ms=-60_000)
-        assert s.run(10) is False
-        assert other.ended
-        assert not waiting.ended
-        ready.append(True)
-        assert s.run(10, lambda: waiting.ended)
-    assert 5 <= times[2] - times[0] < 6
-    assert times[0] - times[1] == pytest.approx(60)
-    assert times[2] - times[3] == pytest.approx(60)
-
-
-def test_an_error_that_is_not_expected_ends_the_run() -> None:
-    """An assertion of the code fails the test."""
-
-    def code(process: Process) -> None:
-        process.call("divide", lambda: 1 // 0)
-
-    with pytest.raises(ZeroDivisionError):
-        one(code)
-
-
-def test_nothing_is_left_of_a_run() -> None:
-    """Neither a thread nor a greenlet, also of frozen, waiting and killed processes, and after an error."""
-    before = threading.active_count()
-    for seed in range(20):
-        run(RandomChoices(seed), 200)
-    with pytest.raises(ZeroDivisionError):
-        one(lambda p: p.call("divide", lambda: 1 // 0))
-    gc.collect()
-    left = [found for found in gc.get_objects() if isinstance(found, greenlet.greenlet) and not found.dead]
-    assert left == [greenlet.getcurrent()]
-    assert threading.active_count() == before
-
-
-def test_code_that_computes_for_ever_is_ended() -> None:
-    """The watchdog raises in it, whatever it catches."""
-
-    def code(process: Process) -> None:
-        watchdog.start()
-        while True:
-            try:
-                sum(range(1_000))
-            except Exception:  # noqa: BLE001 (bad code)
-                continue
-
-    with Scheduler(ListedChoices([]), SimulatedCluster()) as s:
-        s.spawn("one", code)
-        watchdog = Watchdog(lambda: s.points, patience_s=0.1)
-        with pytest.raises(HungError):
-            s.run(1)
-        watchdog.stop()

@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.producer import TIMEOUT_S
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
@@ -60,14 +61,15 @@ class ClockRecords:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._producer = RecordProducer(kafka)  # a second clock record changes nothing
+        # Not idempotent: a second clock record changes nothing.
+        self._producer = clients.producer({**kafka, "delivery.timeout.ms": int(TIMEOUT_S * 1000)})
 
     def send(self, partitions: Iterable[Place]) -> None:
         """Append a record to each of `partitions`, and log those that were not acknowledged since the last call."""
-        self._producer.poll()
+        self._producer.poll(0)
         value = clock_value(int(time.time() * 1000))
-        records = (ProducerRecord(place.topic, CLOCK_KEY, value, place.partition) for place in partitions)
-        self._producer.send(records, _log_failure)
+        for topic, partition in partitions:
+            self._producer.produce(topic, value, CLOCK_KEY, partition, on_delivery=_log_failure)
 
 
 def _log_failure(error: KafkaError | None, _message: object) -> None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.spark.epochs.progress import Epochs
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
 STEP_S = 2.0
-"""How long the step of a loop may take that goes on though its query has failed, or ends."""
+"""How long it waits for the step of a loop that makes its table again."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 MAX_FAILURES = 3
@@ -76,15 +75,11 @@ class Driver:
         lease: Lease,
         generations: Generations,
         watch: QueryWatch,
-        epochs: Epochs,
         stop: StopRequest,
     ) -> None:
         self._session, self._settings, self._access, self._table_start = session, settings, access, table
-        self._lease, self._generations, self._watch = lease, generations, watch
-        self._epochs, self._stop = epochs, stop
+        self._lease, self._generations, self._watch, self._stop = lease, generations, watch, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
-        self._failed: int | None = None
-        """The generation of the last query, if it has failed."""
 
     def run(self) -> int:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
@@ -93,37 +88,18 @@ class Driver:
             LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
-        try:
-            return self._run_queries()
-        finally:
-            self._end_steps()
-
-    def _run_queries(self) -> int:
         while not self._stop.is_set():
             generation = self._take()
             if generation is None:
                 continue
-            epochs = self._epochs.count
+            epochs = self._watch.epochs
             failure = self._run(generation)
             if failure is None:
                 return 0
-            self._failed = generation
-            if self._epochs.count > epochs:
+            if self._watch.epochs > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
-
-    def _end_steps(self) -> None:
-        """Let the loops of a query that has failed end their steps, between two epochs as they are.
-
-        This process ends theirs. Within a transaction, that would hold up readers for half a minute.
-        """
-        if self._failed is not None:
-            stop_file = stop_path(self._settings.checkpoint, self._failed)
-            with suppress(OSError):
-                files.make_file(stop_file)
-                time.sleep(STEP_S)
-                stop_file.unlink()
 
     def _take(self) -> int | None:
         """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed.
@@ -163,7 +139,6 @@ class Driver:
             generation=generation,
             ts=int(time.time() * 1000),
             start=table.offsets,
-            partial=table.partial,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,
             max_app_metrics=self._settings.table.max_app_metrics,
@@ -183,10 +158,9 @@ class Driver:
         # That of a driver before, as generations begin at 1 again when topics were deleted: it would stop every loop.
         stop_file.unlink(missing_ok=True)
         query: StreamingQuery | None = None
-        self._epochs.reset()
+        self._watch.reset()
         try:
             try:
-                self._failed = None
                 self._watch.follow()  # what earlier processes have counted
                 processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
                 query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
@@ -195,10 +169,10 @@ class Driver:
                 return failure_of(error, settings.checkpoint)
             finally:
                 if query is not None:
-                    finish(query, stop_file, self._epochs, ready=self._watch.is_ready)
+                    finish(query, stop_file, self._watch)
         finally:
             stop_file.unlink(missing_ok=True)
-        self._epochs.look(query)
+        self._watch.look(query)
         self._watch.follow(last=True)
         failure = query.exception()
         return None if failure is None else failure_of(failure, settings.checkpoint)
@@ -209,8 +183,8 @@ class Driver:
         while query.isActive and not self._stop.wait(POLL_S):
             self._lease.check()
             if time.monotonic() >= looks_s:
-                self._epochs.look(query)
-                looks_s = time.monotonic() + (LOOK_S if self._epochs.batch is None else max(LOOK_S, epoch_s / 12))
+                self._watch.look(query)
+                looks_s = time.monotonic() + (LOOK_S if self._watch.batch is None else max(LOOK_S, epoch_s / 12))
             self._watch.follow()
             if ready is not None and self._watch.is_ready:
                 ready.touch()
@@ -237,7 +211,7 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
-        self._epochs.reset()
+        self._watch.reset()
         self._failures += failure.remedy is Remedy.RETRY
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
@@ -263,19 +237,20 @@ class Driver:
             self._lease.check()
 
 
-def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs, *, ready: bool) -> None:
+def finish(query: StreamingQuery, stop_file: Path, watch: QueryWatch) -> None:
     """Let the last epoch of a query end, so that what is published is stored, and stop the query.
 
     Loops that are not ready make their tables again, and have published nothing. They get the time of a step, and end
     with the session: it takes a cold Spark seconds to end their first epoch.
     """
+    ready = watch.is_ready
     until_s = time.monotonic() + (FINISH_S if ready else STEP_S)
     with suppress(OSError):  # without the file, the epoch is interrupted
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
-        while query.isActive and not epochs.stopped and time.monotonic() < until_s:
+        while query.isActive and not watch.stopped and time.monotonic() < until_s:
             time.sleep(0.05)
-            epochs.look(query)
+            watch.look(query)
         if ready:
             query.stop()
 

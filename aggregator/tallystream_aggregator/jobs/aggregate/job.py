@@ -23,8 +23,7 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.processor import KafkaAccess
-from tallystream_aggregator.spark.epochs.progress import Epochs
-from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
+from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -70,9 +69,8 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            require_settings(session, begin.loops, stop.is_set)
+            require_slots(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
-            epochs = Epochs(health)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
@@ -95,7 +93,6 @@ def run(settings: AggregateSettings) -> int:
                 ends = resolve("latest", broker.partitions(), topics, kafka, broker)
             last = newest_row(broker, topics, "epoch")
             watch = QueryWatch(
-                epochs,
                 TableTail(source, topics, begin.shards),
                 generations,
                 ends_of=partial(ends_of, admin),
@@ -114,6 +111,5 @@ def run(settings: AggregateSettings) -> int:
                 lease=lease,
                 generations=generations,
                 watch=watch,
-                epochs=epochs,
                 stop=stop,
             ).run()

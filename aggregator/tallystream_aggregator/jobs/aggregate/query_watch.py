@@ -1,4 +1,4 @@
-"""Follows the loops of a query: health, offsets for people's tools, the ledger, and whether a catch-up is done.
+"""Follows the loops of a query: epochs, health, offsets for people's tools, the ledger, and when a catch-up is done.
 
 Nothing here decides about sums. If the broker does not answer, the next call tries again.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -14,6 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
 
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
     from tallystream_aggregator.kafka.topic_selection import Offsets
-    from tallystream_aggregator.spark.epochs.progress import Epochs
     from tallystream_aggregator.stream.broker import Positions
+    from tallystream_aggregator.stream.epochs import EpochRow
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ TIMEOUT_S = 2.0
 
 
 class QueryWatch:
-    """Follows the queries of one driver. For one thread.
+    """Follows one query after the other of a driver. For one thread.
 
     `ends_of` returns the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
     begins. With `ends`, `is_done` tells whether all records up to them are in the published sums. `append_clocks`
@@ -50,7 +53,6 @@ class QueryWatch:
 
     def __init__(
         self,
-        epochs: Epochs,
         tail: TableTail,
         generations: Generations,
         *,
@@ -62,7 +64,7 @@ class QueryWatch:
         otlp: Sequence[str],
         ends: Offsets | None = None,
     ) -> None:
-        self._epochs, self._tail, self._ends_of, self._append_clocks = epochs, tail, ends_of, append_clocks
+        self._tail, self._ends_of, self._append_clocks = tail, ends_of, append_clocks
         self._commit_offsets, self._generations, self._health = commit_offsets, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._shards = max(1, len(tail.newest) - 1)
@@ -72,21 +74,56 @@ class QueryWatch:
         self._committed: Positions = {}
         self._timer = ClockTimer()
         self._was_claimed, self._records = False, 0
-        self._ended = 0  # the generation of the last epoch that has ended
-        self._begun: dict[tuple[int, int], int] = {}  # (generation, loop) → its first step that was seen
+        self.epochs = 0
+        """How many have finished."""
+        self.batch: int | None = None
+        """The last batch of the present query that has finished, None if none has."""
+        self.stopped = False
+        """Whether its epoch saw the request to stop, so it has stored everything that was published."""
+
+    def reset(self) -> None:
+        """Note that a query starts, or has failed: it is not ready."""
+        self.batch, self.stopped = None, False
+        self._health.status.run()
+
+    def look(self, query: StreamingQuery) -> None:
+        """Note an epoch that has finished since the last look.
+
+        Spark's progress has the newest one. One that ended just before it may not be seen: a look takes less than an
+        epoch.
+
+        Raises:
+            Py4JError: Spark's JVM has ended.
+        """
+        progress = query.lastProgress
+        if progress is None or progress["batchId"] == self.batch:
+            return
+        self.batch = progress["batchId"]
+        self.epochs += 1
+        rows = rows_of(progress)
+        self.stopped = bool(rows) and all(row.stopped for row in rows)
+        self._health.progress.epoch(
+            progress["stateOperators"],
+            steps=sum(row.steps for row in rows),
+            restarts=sum(row.restarts for row in rows),
+            seconds=max((row.seconds for row in rows), default=0.0),
+            waited_s=min((row.waited_s for row in rows), default=0.0),
+            state_bytes=sum(row.state_bytes for row in rows),
+        )
+        if all(row.positions for row in rows):
+            self._health.status.checked()
+        else:  # a loop waits for the broker, or is not yet where it had published
+            self._health.status.run()
+        self._note(progress["batchId"], progress["timestamp"], rows)
 
     @property
     def is_ready(self) -> bool:
         """Whether the loop of every shard works in the present generation.
 
-        It publishes its claim first, and then makes its table again, which may take minutes. It works when another step
-        has followed, or an epoch has ended.
+        It publishes its claim first, and then makes its table again, which may take minutes.
         """
-        now = self._generations.now
-        steps = {loop: row.step for loop, (row, _) in self._tail.newest.items() if row is not None}
-        return self._is_claimed and all(
-            self._ended == now or step > self._begun.get((now, loop), step) for loop, step in steps.items()
-        )
+        rows = (row for row, _ in self._tail.newest.values())
+        return self._is_claimed and not any(row is not None and row.restoring for row in rows)
 
     @property
     def _is_claimed(self) -> bool:
@@ -129,9 +166,6 @@ class QueryWatch:
                 self._committed = self._published
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
-        for loop, (row, _) in newest.items():
-            if row is not None:
-                self._begun.setdefault((row.claim[0], loop), row.step)
         if moved and self.is_ready:
             self._health.status.checked()
         self._was_claimed = self._was_claimed or self._is_claimed
@@ -153,28 +187,28 @@ class QueryWatch:
             living = any(row is None or row.living for row in shards[: self._shards])
             self._append_clocks(self._timer.due(own, now_s, living=living))
 
+    def _note(self, batch: int, time_: str, loops: Sequence[EpochRow]) -> None:
+        """Note the row of the ledger for a finished epoch that has moved."""
+        rows = [row for row in loops if row.shard < self._shards]  # without the combiner
+        if len(rows) < self._shards or not all(row.positions for row in rows):
+            return
+        end = by_topic(lowest([by_place(row.positions) for row in rows]))
+        if end == self._at:
+            return
+        self._unwritten.append(
+            LedgerRow(
+                kind="epoch",
+                generation=self._generations.now,
+                batch=batch,
+                ts=int(datetime.fromisoformat(time_).timestamp() * 1000),
+                start=self._at,
+                end=end,
+                otlp=[topic for topic in self._otlp if topic in end],
+            )
+        )
+        self._at = end
+
     def _write(self) -> None:
-        """Write a row to the ledger for each finished epoch that has moved."""
-        while self._epochs.finished:
-            epoch = self._epochs.finished.popleft()
-            rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
-            if len(rows) < self._shards or not all(row.positions for row in rows):
-                continue
-            self._ended = self._generations.now
-            end = by_topic(lowest([by_place(row.positions) for row in rows]))
-            if end != self._at:
-                self._unwritten.append(
-                    LedgerRow(
-                        kind="epoch",
-                        generation=self._generations.now,
-                        batch=epoch.batch,
-                        ts=epoch.ts_ms,
-                        start=self._at,
-                        end=end,
-                        otlp=[topic for topic in self._otlp if topic in end],
-                    )
-                )
-                self._at = end
         if self._unwritten:
             try:
                 self._generations.write(self._unwritten)

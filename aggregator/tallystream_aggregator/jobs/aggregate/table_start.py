@@ -29,14 +29,12 @@ log = logging.getLogger(__name__)
 class TableStart(NamedTuple):
     """How a table begins or continues, with which shards and tags.
 
-    `offsets` are those at which a new table begins, topic → partition → offset; empty for one that exists. `partial`
-    tells whether a new one lacks earlier records.
+    `offsets` are those at which a new table begins, topic → partition → offset; empty for one that exists.
     """
 
     offsets: Offsets
     shards: int
     sum_tags: SumTags
-    partial: bool = False
 
     @property
     def loops(self) -> int:
@@ -104,7 +102,7 @@ def _new(
             f"a new table would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
             "what came before: accept that with --from earliest",
         )
-    return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
+    return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags())
 
 
 def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark import TaskContext
@@ -24,7 +26,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
-from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
@@ -94,12 +95,24 @@ class KafkaAccess:
         return KafkaBroker(self.kafka, self.selection, self.group, Timeouts(stopped=stopped))
 
 
-class _Loop(NamedTuple):
-    """A loop in this process after an epoch, and the generation of its driver."""
+class _Loop:
+    """A loop in this process after an epoch, and the generation of its driver.
 
-    loop: EpochLoop
-    generation: int
-    between: Between
+    A thread goes on with it until `end` is called, and no other thread may use it meanwhile. The thread also ends with
+    a stop, which the driver requests when its query has ended, and when the loop is fenced.
+    """
+
+    def __init__(self, loop: EpochLoop, generation: int) -> None:
+        self.loop, self.generation = loop, generation
+        self._next = threading.Event()
+        target = partial(loop.run_between, self._next.is_set)
+        self._thread = threading.Thread(target=target, name="tallystream-between", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait for the end of the running step."""
+        self._next.set()
+        self._thread.join()
 
 
 _in_memory: dict[tuple[str, int], _Loop] = {}
@@ -157,7 +170,7 @@ class EpochProcessor(StatefulProcessor):
         name = (settings.first.loop.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
         if found is not None:
-            found.between.end()
+            found.end()
             if found.generation != generation:
                 found.loop.close()
                 found = None
@@ -165,7 +178,7 @@ class EpochProcessor(StatefulProcessor):
         continues = found is not None and loop.is_current(self._store)
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
         row = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = _Loop(loop, generation, Between(loop))
+        _in_memory[name] = _Loop(loop, generation)
         return row
 
     def _new_loop(self, number: int) -> EpochLoop:

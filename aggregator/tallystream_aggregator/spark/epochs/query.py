@@ -43,30 +43,23 @@ _LOCAL = re.compile(r"local\[(\d+)((?:,\d+)?)\]")
 OBSERVED = "epochs"
 """The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [EPOCH_ROW, …]}}`."""
 
-FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-SPECULATION = "spark.speculation"
-REUSE = "spark.python.worker.reuse"
-PARTITIONS = "spark.sql.shuffle.partitions"
-
-REQUIRED = {
-    # An epoch that runs again has other content. Only this version names the attempt whose state counts.
-    FORMAT: "2",
-    PROVIDER: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    # A second attempt beside the first one would fence it.
-    SPECULATION: "false",
-    # A worker that ends after its task would end the loop's thread within a transaction, which holds up readers.
-    REUSE: "true",
-}
-DEFAULTS = {SPECULATION: "false", REUSE: "true"}
 SETTINGS = {
-    **REQUIRED,
-    PARTITIONS: "1",
+    # An epoch that runs again has other content. Only this version names the attempt whose state counts.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A second attempt beside the first one would fence it.
+    "spark.speculation": "false",
+    # A worker that ends after its task would end the loop's thread within a transaction, which holds up readers.
+    "spark.python.worker.reuse": "true",
+    "spark.sql.shuffle.partitions": "1",
     # Spark keeps a hundred batches by default. An epoch's changes may be as large as the table, and only the last
     # state is ever used.
     "spark.sql.streaming.minBatchesToRetain": "3",
 }
-"""What the session needs."""
+"""What the session needs: without the first ones sums could be lost, so they replace those of spark-submit."""
 
 SLOTS_S = 30.0
 """How long a start waits until enough executors of a cluster have registered."""
@@ -86,13 +79,11 @@ def with_slots(master: str, loops: int) -> str:
     return master if match is None else f"local[{max(int(match[1]), loops)}{match[2]}]"
 
 
-def require_settings(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Require the settings without which sums could be lost, and a slot for each loop. spark-submit has its own ones.
-
-    If `stopped` returns True, it returns at once.
+def require_slots(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Require a slot for each loop. If `stopped` returns True, it returns at once.
 
     Raises:
-        ConfigError: one of them is different, or there are too few slots.
+        ConfigError: there are too few.
     """
     context = session.sparkContext
     until_s = time.monotonic() + (0.0 if str(context.master).startswith("local") else SLOTS_S)
@@ -106,10 +97,6 @@ def require_settings(session: SparkSession, loops: int, stopped: Callable[[], bo
             context.master,
             f"it runs {slots} tasks at a time, and each of the {loops} loops needs one: give more cores",
         )
-    for name, value in REQUIRED.items():
-        found = session.conf.get(name, DEFAULTS.get(name))
-        if found != value:
-            raise ConfigError(f"Spark's setting {name}", found, f"set it to {value}: the loop's state depends on it")
 
 
 @contextmanager

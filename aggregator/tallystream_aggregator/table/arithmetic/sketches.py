@@ -70,6 +70,9 @@ class NotEmpty(NamedTuple):
         return tuple(_run(self.indexes[at:end], self.counts[at:end]) for at, end in pairwise(ends))
 
 
+_EMPTY = NotEmpty(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+
 def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Buckets:
     first, width = int(indexes[0]), np.min_scalar_type(counts.max()).itemsize
     every = np.zeros(int(indexes[-1]) - first + 1, _TYPES[width])
@@ -101,7 +104,8 @@ class Pages:
         if end >= len(self._pages) or self._pages[end] != last:  # some pages between the two are missing
             pages = sorted({*self._pages, *range(first, last + 1)})
             grown = np.zeros((len(pages), _PAGE), np.uint64)
-            grown[np.searchsorted(pages, self._pages)] = self._counts.reshape(-1, _PAGE)
+            if self._pages:
+                grown[np.searchsorted(pages, self._pages)] = self._counts.reshape(-1, _PAGE)
             self._pages, self._counts = pages, grown.ravel()
             place = bisect_left(pages, first)
         start = (place << _PAGE_BITS) + (run.offset & _PAGE - 1)
@@ -229,11 +233,13 @@ def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int
 def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> NotEmpty:
     """Return the buckets of a sign at `scale`."""
     parts = [(of - scale, part) for (of, each), part in found.items() if each == sign]
+    if not parts:
+        return _EMPTY
     if len(parts) == 1 and parts[0][0] == 0:  # the usual case
         return parts[0][1]
-    counts = np.concatenate([np.zeros(0, np.uint64), *(part.counts for _, part in parts)])
-    shifted = [np.zeros(0, np.int64), *(part.indexes >> shift for shift, part in parts)]
-    indexes, places = np.unique(np.concatenate(shifted), return_inverse=True)
+    counts = np.concatenate([part.counts for _, part in parts])
+    shifted = np.concatenate([part.indexes >> shift for shift, part in parts])
+    indexes, places = np.unique(shifted, return_inverse=True)
     sums = np.zeros(len(indexes), np.uint64)
     np.add.at(sums, places, counts)
     return NotEmpty(indexes, sums)

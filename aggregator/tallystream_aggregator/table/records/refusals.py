@@ -47,10 +47,16 @@ class RecordRefusals:
         if self._metrics <= self._kept:
             self.first.append(Refusal(str(reason), text()))
 
+    @property
+    def room(self) -> int:
+        """How many more refused metrics are formatted."""
+        return max(0, self._kept - self._metrics)
+
     def add_decoded(self, rejected: Sequence[Refusal], more: int) -> None:
         """Add the metrics that were refused when the record was decoded: `rejected`, and `more` others."""
-        self.first += rejected[: max(0, self._kept - self._metrics)]
-        self._metrics += len(rejected) + more
+        if rejected or more:
+            self.first += rejected[: self.room]
+            self._metrics += len(rejected) + more
 
     def letters(self) -> list[Refusal]:
         """Return the refusals that become dead letters."""

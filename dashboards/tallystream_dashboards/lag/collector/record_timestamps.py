@@ -53,11 +53,15 @@ class RecordReader:
 
     def _consume(self, positions: Mapping[PartitionId, int]) -> dict[PartitionId, NextRecord]:
         options = {
+            "group.id": "tallystream-lag-reading",  # it joins no group, and commits nothing
             "isolation.level": "read_uncommitted",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # retention may delete the record; librdkafka's default would read none
             "fetch.message.max.bytes": 65_536,
             "queued.max.messages.kbytes": 4_096,
         }
-        consumer = clients.reading_consumer(self._kafka, "tallystream-lag-reading", options)
+        consumer = clients.consumer({**self._kafka, **options})
         records: dict[PartitionId, NextRecord] = {}
         try:
             consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tallystream_aggregator.terminal import printable
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.data.search import read_names, search
 from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page.links import page_link
+from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from datetime import tzinfo

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ class ScriptedSystem:
         self.generations: list[int] = []
         self.stop_files: list[bool] = []
         self.stop = StopRequest()
-        self.now = self.count = 0
+        self.now = self.epochs = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
 
@@ -47,7 +46,7 @@ class ScriptedSystem:
         self.generations.append(processor._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
-        self.count += len(self.generations) - 1 in self.finishes
+        self.epochs += len(self.generations) - 1 in self.finishes
         self.stop_files.append(Path(processor._settings.stop_file).exists())
         if self._fails is None:
             self.stop.set()
@@ -96,7 +95,6 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "start_query", script.start_query)
     monkeypatch.setattr(module, "finish", lambda *_, **__: setattr(script, "stopped", True))
     monkeypatch.setattr(module, "MIN_BACK_OFF_S", 0.001)
-    monkeypatch.setattr(module, "STEP_S", 0.001)
     checkpoint.mkdir(exist_ok=True)
     return Driver(
         None,  # type: ignore[arg-type]
@@ -106,7 +104,6 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
         lease=script,  # type: ignore[arg-type]
         generations=script,  # type: ignore[arg-type]
         watch=script,  # type: ignore[arg-type]
-        epochs=script,  # type: ignore[arg-type]
         stop=script.stop,
     ).run()
 
@@ -126,22 +123,6 @@ def test_an_error_for_a_person_ends_the_driver(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(TallystreamError, match=r"^query aggregate: it is gone\.$"):
         run(system, tmp_path / "checkpoint", monkeypatch)
     assert system.generations == [1, 2]
-
-
-@pytest.mark.parametrize("failures", [(LOST,), ()])
-def test_loops_that_go_on_are_stopped_before_the_driver_ends(
-    failures: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The query has failed between two epochs. A kill within a transaction would hold up readers for half a minute.
-
-    A query that was stopped has no such loops.
-    """
-    made: list[str] = []
-    monkeypatch.setattr(module.files, "make_file", lambda path: (made.append(path.name), path.touch()))
-    with suppress(TallystreamError):
-        run(ScriptedSystem(list(failures)), tmp_path / "checkpoint", monkeypatch)
-    assert made == ["checkpoint.stop-1"] * len(failures)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_checkpoint_that_spark_cannot_use_is_set_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,8 +173,9 @@ def test_the_file_of_a_stop_before_does_not_stop_a_query(tmp_path: Path, monkeyp
 class EndingQuery:
     """A query whose second look shows the epoch that has seen the request to stop. It is also what looks."""
 
-    def __init__(self, stop_file: Path) -> None:
+    def __init__(self, stop_file: Path, *, ready: bool) -> None:
         self._stop_file, self.looks, self.isActive = stop_file, 0, True
+        self.is_ready = ready
 
     @property
     def stopped(self) -> bool:
@@ -212,12 +194,12 @@ class EndingQuery:
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_stop_waits_for_the_last_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
     """So what is published is stored. Loops that make their tables again have published nothing, and are left alone."""
-    query: Any = EndingQuery(tmp_path / "stop")
-    module.finish(query, tmp_path / "stop", query, ready=ready)
+    query: Any = EndingQuery(tmp_path / "stop", ready=ready)
+    module.finish(query, tmp_path / "stop", query)
     assert (query.looks, query.isActive) == (2, not ready)
     monkeypatch.setattr(module, "STEP_S", 0.0)
-    late: Any = EndingQuery(tmp_path / "none")
-    module.finish(late, tmp_path / "none", late, ready=ready)
+    late: Any = EndingQuery(tmp_path / "none", ready=ready)
+    module.finish(late, tmp_path / "none", late)
     assert late.looks == (2 if ready else 0)
 
 

@@ -15,7 +15,6 @@ from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
-from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
 from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
@@ -41,12 +40,13 @@ class Outside:
         self.clocks: list[Any] = []
         self.fails, self.refuses, self.moves, self.end = False, False, True, 100
 
-    def publish(self, loop: int, *ends: int, generation: int = 2, step: int = 1) -> None:
+    def publish(self, loop: int, *ends: int, generation: int = 2, restoring: bool = False) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
         positions = [{"metrics": {"0": end}} for end in ends]
         shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
+        claim = generation, 0
         found = PositionsRow(
-            shard=loop, claim=(generation, 0), step=step, positions=positions[0], topics={}, shards=shards
+            shard=loop, claim=claim, restoring=restoring, step=1, positions=positions[0], topics={}, shards=shards
         )
         self.newest[loop] = ShardRows(found)
 
@@ -71,13 +71,12 @@ class Outside:
         self.written += rows
 
 
-def watch(outside: Outside, health: Health | None = None, **options: Any) -> tuple[QueryWatch, Epochs]:
+def watch(outside: Outside, health: Health | None = None, **options: Any) -> QueryWatch:
     health = health or Health("aggregate", HealthSettings())
-    epochs = Epochs(health)
     one: Any = outside
     given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
     given["commit_offsets"] = outside.commit
-    return QueryWatch(epochs, one, one, health=health, otlp=("otlp",), **given), epochs
+    return QueryWatch(one, one, health=health, otlp=("otlp",), **given)
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -85,7 +84,7 @@ def test_the_group_has_what_all_shards_have_published() -> None:
     outside = Outside(loops=3)
     outside.publish(0, 9)
     outside.publish(1, 9)
-    watched, _ = watch(outside)
+    watched = watch(outside)
     watched.follow(last=True)
     outside.publish(2, 8, 7)
     watched.follow(last=True)
@@ -95,16 +94,11 @@ def test_the_group_has_what_all_shards_have_published() -> None:
 def test_offsets_are_committed_when_they_move() -> None:
     """A commit that failed is repeated. The first one sets all, whatever an earlier table has left."""
     outside = Outside()
-    watched, _ = watch(outside)
+    watched = watch(outside)
     for end, outside.refuses in ((0, False), (0, False), (1, True), (1, False)):
         outside.publish(0, end)
         watched.follow(last=True)
     assert outside.committed == [{Place("metrics", 0): 0}, {Place("metrics", 0): 1}]
-
-
-def ended(end: int) -> Epoch:
-    """Return an epoch of one loop."""
-    return Epoch(0, 0, [row(0, end)])
 
 
 def test_a_query_is_ready_when_all_loops_work() -> None:
@@ -113,35 +107,22 @@ def test_a_query_is_ready_when_all_loops_work() -> None:
     The positions of an earlier generation do not count.
     """
     outside = Outside(loops=3)
-    watched, _ = watch(outside)
+    watched = watch(outside)
     ready = []
-    for loop, generation, step in ((0, 2, 1), (1, 2, 1), (2, 1, 9), (2, 2, 10), (0, 2, 2), (1, 2, 2), (2, 2, 11)):
-        outside.publish(loop, 5, generation=generation, step=step)
+    for loop, generation, restoring in ((0, 2, 0), (1, 2, 1), (2, 1, 0), (2, 2, 1), (1, 2, 0), (2, 2, 0)):
+        outside.publish(loop, 5, generation=generation, restoring=bool(restoring))
         watched.follow(last=True)
         ready.append(watched.is_ready)
-    assert ready == [False] * 6 + [True]
-
-
-@pytest.mark.parametrize(("end", "ready"), [(5, True), (0, False)])
-def test_a_query_without_records_is_ready_after_an_epoch(end: int, ready: bool) -> None:
-    """One that has ended at positions: else a loop was not yet where it had published."""
-    outside = Outside()
-    outside.publish(0, 5)
-    watched, epochs = watch(outside)
-    watched.follow(last=True)
-    assert not watched.is_ready
-    epochs.finished.append(ended(end))
-    watched.follow(last=True)
-    assert watched.is_ready is ready
+    assert ready == [False] * 5 + [True]
 
 
 def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
     """Its claim is published, and nothing else for an hour. A restart would begin the same again."""
     outside, clock = Outside(), ManualClock()
     health = Health("aggregate", HealthSettings(), clock=clock)
-    watched, epochs = watch(outside, health)
-    epochs.reset()
-    outside.publish(0, 5)
+    watched = watch(outside, health)
+    watched.reset()
+    outside.publish(0, 5, restoring=True)
     watched.follow(last=True)
     clock.advance(3600)
     assert health.status.unhealthy_reason() is None
@@ -151,32 +132,31 @@ def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
 def test_a_catch_up_is_done_at_its_ends() -> None:
     """Its ends are those of the partitions at the start."""
     outside = Outside()
-    watched, _ = watch(outside, ends={"metrics": {"0": 8}})
+    watched = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for step, end in enumerate((7, 7, 8)):
-        outside.publish(0, end, step=step)
+    for end in (7, 8):
+        outside.publish(0, end)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, False, True]
+    assert done == [False, True]
 
 
 def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
     """What an earlier driver has published may be of a topic that was deleted and created again: a loop looks first."""
     outside = Outside()
-    watched, _ = watch(outside, ends={"metrics": {"0": 8}})
+    watched = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for generation, step in ((1, 1), (1, 2), (2, 3), (2, 4)):
-        outside.publish(0, 9, generation=generation, step=step)
+    for generation, restoring in ((1, False), (2, True), (2, False)):
+        outside.publish(0, 9, generation=generation, restoring=restoring)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, False, False, True]
+    assert done == [False, False, True]
 
 
 def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
     """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
     outside = Outside(loops=3)
-    watched, epochs = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
-    epochs.finished.append(Epoch(0, 0, [row(0, 8), row(1, 8)]))
+    watched = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
     outside.publish(0, 8)
     outside.publish(1, 8)
     outside.publish(2, 8, 8)
@@ -195,7 +175,7 @@ def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatc
     """The loop may be stalled. While all is published, nothing is overdue, however long there is no record."""
     outside = Outside()
     outside.publish(0, 100)
-    watched, _ = watch(outside)
+    watched = watch(outside)
     noted: list[Any] = []
     monkeypatch.setattr(watched._health.progress, "watched", lambda at, ends, *_, **__: noted.append((at, ends)))
     watched.follow(last=True)
@@ -213,23 +193,23 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
     An epoch that did not reach the published positions has no row.
     """
     outside = Outside()
-    watched, epochs = watch(outside)
+    watched = watch(outside)
     for batch, end in enumerate((5, 5, 0, 8)):
         outside.fails = batch == 0
-        epochs.finished.append(Epoch(batch, 1000 + batch, [row(0, end)]))
+        watched._note(batch, f"1970-01-01T00:00:0{batch}Z", [row(0, end)])
         watched.follow()
     assert [(one.generation, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
-        (2, 0, 1000, {}, {"metrics": {"0": 5}}),
-        (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
+        (2, 0, 0, {}, {"metrics": {"0": 5}}),
+        (2, 3, 3000, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]
 
 
 def test_the_combiner_has_no_row_in_the_ledger() -> None:
     """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
     outside = Outside(loops=3)
-    watched, epochs = watch(outside)
+    watched = watch(outside)
     combiner = EpochRow(2, steps=1, seconds=1.0, state_bytes=9, positions={"metrics-shards": {"0": 3}})
-    epochs.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
+    watched._note(0, "1970-01-01T00:00:00Z", [row(0, 5), row(1, 4), combiner])
     watched.follow()
     assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]
 
@@ -245,7 +225,7 @@ def test_own_partitions_get_clock_records() -> None:
     assert found is not None
     found.positions["otlp"] = {"0": 3}
     for options in ({}, {"ends": {"metrics": {"0": 9}}}):
-        watched, _ = watch(outside, **options)
+        watched = watch(outside, **options)
         watched.follow()
         watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
         watched.follow(last=True)

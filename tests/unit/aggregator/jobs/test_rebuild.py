@@ -26,7 +26,6 @@ OPENED = LedgerRow(
     generation=3,
     ts=1,
     start={"metrics": {"0": 7}},
-    partial=True,
     shards=2,
     forget_after_ms=5,
     max_app_metrics=6,
@@ -65,5 +64,5 @@ def ledger_with(*rows: LedgerRow) -> Broker:
 def test_the_row_of_a_rebuild_begins_no_table() -> None:
     """It has the settings of the last start, and neither a start nor an end."""
     row = rebuild._row(replace(OPENED, end={"metrics": {"0": 9}}), 8)
-    assert (row.generation, row.start, row.end, row.partial) == (8, {}, {}, False)
+    assert (row.generation, row.start, row.end) == (8, {}, {})
     assert (row.shards, row.drop_tags, row.otlp, row.max_app_metrics) == (2, ("k",), ["otlp"], 6)

@@ -55,11 +55,11 @@ def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, di
 
 
 def test_a_new_table_begins_in_the_middle_only_if_told(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:
-    """Its sums would lack the records before. Then it is marked as partial."""
+    """Its sums would lack the records before."""
     topics["metrics"]["1"] = 7
     with pytest.raises(ConfigError, match="accept that with --from earliest"):
         start(tmp_path)
-    assert start(tmp_path, start="earliest") == TableStart(topics, 1, SumTags(), partial=True)
+    assert start(tmp_path, start="earliest") == TableStart(topics, 1, SumTags())
 
 
 def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:

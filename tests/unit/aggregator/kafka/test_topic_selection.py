@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.kafka.topic_selection import Selection, parse_partitions
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, policies
 
 
@@ -56,12 +56,6 @@ def test_partitions_exclude_otlp_topics() -> None:
         Selection("m", partitions=(0,), otlp=("o",))
 
 
-@pytest.mark.parametrize(("text", "partitions"), [(None, None), ("0", (0,)), ("2,0, 2", (0, 2))])
-def test_partitions_are_numbers_with_commas(text: str | None, partitions: tuple[int, ...] | None) -> None:
-    """They may come in any order, and more than once."""
-    assert parse_partitions(text) == partitions
-
-
 @pytest.mark.parametrize(
     ("option", "pattern", "partitions"),
     [("--topic-pattern", "metrics-(", None), ("--partitions", "metrics", (0,)), ("--partitions", None, (-1,))],
@@ -72,13 +66,6 @@ def test_the_error_of_an_invalid_selection_names_the_option(
     """The pattern is invalid, both are given, or a number is negative."""
     with pytest.raises(ConfigError, match=f"^{option}: "):
         Selection("metrics", pattern, partitions)
-
-
-@pytest.mark.parametrize("text", ["", "a", "0-2", "0,,1"])
-def test_the_error_of_invalid_partitions_has_an_example(text: str) -> None:
-    """The text is not a list of numbers."""
-    with pytest.raises(ConfigError, match=r"^--partitions.*as in 0,2"):
-        parse_partitions(text)
 
 
 @pytest.mark.parametrize(

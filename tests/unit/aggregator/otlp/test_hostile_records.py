@@ -168,6 +168,7 @@ def nested_json(depth: int) -> bytes:
         b"\x0b" * 5000,
         b"{" * 5000,
         b'{"resourceMetrics":' + b"[" * 5000,
+        b'{"resourceMetrics":[%s]}' % b",".join([b"{}"] * 1000),
         nested_json(20),
         nested_json(2000),
         b'{"resourceMetrics":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"\xff"}}]}}]}',
@@ -175,10 +176,10 @@ def nested_json(depth: int) -> bytes:
         encode(resource_metrics([counter("n", number(1))]), resource_metrics([counter("n", number(2))])),
         encode(resource_metrics([counter("n", number(1))], **{"": "x" * 1025})),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_records_of_extremes(value: bytes) -> None:
-    """Empty resources, lengths beyond the record, deep nesting, bytes that are no UTF-8, a stream twice.
+    """Empty resources, also of JSON, lengths beyond the record, deep nesting, bytes that are no UTF-8, a stream twice.
 
     An attribute of the resource without a name.
     """

@@ -108,7 +108,7 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
-        found = [(decode.instance(one), decode.snapshots(one, BEGIN_NS // 1_000_000)) for one in read]
+        found = [(one.resource.instance, decode.snapshots(one, BEGIN_NS // 1_000_000, 10)) for one in read]
         return [(name, one.rejected, [snapshot.metrics for snapshot in one.snapshots]) for name, one in found]
 
     first = snapshots(5)
@@ -149,7 +149,7 @@ def test_what_is_kept_is_limited_in_bytes(what: str, monkeypatch: pytest.MonkeyP
                 elif what == "resource":
                     one.resource.attributes.extend(attributes(k=text))
                 for resource in decode.read(encode(one)):
-                    decode.snapshots(resource, BEGIN_NS // 1_000_000)
+                    decode.snapshots(resource, BEGIN_NS // 1_000_000, 10)
                 del one, resource
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] < 400_000
@@ -187,7 +187,7 @@ def test_the_order_of_the_fields_makes_no_difference(monkeypatch: pytest.MonkeyP
 
     def metrics_of(value: bytes) -> list[Any]:
         [resource] = decode.read(value)
-        assert resource.attributes == {"service.name": "shop"}
+        assert resource.resource.app == "shop"
         return [group.metrics for scope, raw in resource.scopes for group in _read(scope, raw).groups]
 
     def _read(scope: Any, raw: bytes) -> ScopePoints:

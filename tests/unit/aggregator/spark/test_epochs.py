@@ -84,7 +84,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NotedLoop]]:
     module._in_memory.clear()
     yield NotedLoop.made
     for found in module._in_memory.values():
-        found.between.end()
+        found.end()
     module._in_memory.clear()
     gc.enable()
     gc.unfreeze()

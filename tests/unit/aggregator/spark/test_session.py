@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator import jars
+from tallystream_aggregator import java
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.spark import cds_archive, session
 
@@ -23,59 +23,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Python environment without an archive of classes, and with the jar `own.jar` on the class path."""
-    jar = tmp_path / "own.jar"
-    jar.write_bytes(b"a jar")
+def test_an_archive_of_spark_s_classes_is_used_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in this Python's environment. Without it, the JVM has no option for one."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(jars, "class_path", lambda: str(jar))
-    monkeypatch.setattr(jars, "java_version", lambda: "17.0.9")
-    return tmp_path
+    assert not any("Archive" in option for option in session.local_jvm_options())
+    path = session.archive_path()
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert path.is_relative_to(tmp_path)
+    assert f"-XX:SharedArchiveFile={path}" in session.local_jvm_options()
 
 
-def _archive(java: str, *, content: bytes = b"classes") -> Path:
-    session.archive_folder().mkdir(parents=True, exist_ok=True)
-    path = session.archive_folder() / session.archive_name(java, 7)
-    path.write_bytes(content)
-    return path
-
-
-def test_an_archive_is_used_by_its_version_of_java(environment: Path) -> None:
-    """Without an archive, or with that of another Java, the JVM has no option for one."""
-    assert not any("Archive" in option for option in session.jvm_options("17.0.1"))
-    path = _archive("17.0.1")
-    assert path.is_relative_to(environment)
-    assert f"-XX:SharedArchiveFile={path}" in session.jvm_options("17.0.1")
-    assert not any("Archive" in option for option in session.jvm_options("21.0.2"))
-
-
-def test_an_archive_of_other_jars_is_not_used(environment: Path) -> None:
-    """After an update of a jar the JVM would ignore the archive, so a new one can be made."""
-    path = _archive("17.0.1")
-    assert session.archive_of("17.0.1") == path
-    (environment / "own.jar").write_bytes(b"a newer jar")
-    assert session.archive_of("17.0.1") is None
-
-
-@pytest.mark.usefixtures("environment")
-def test_a_truncated_archive_is_not_used() -> None:
-    """A JVM that maps a truncated archive is killed."""
-    _archive("17.0.1", content=b"class")
-    assert not any("Archive" in option for option in session.jvm_options("17.0.1"))
-
-
-@pytest.mark.usefixtures("environment")
-def test_an_existing_archive_is_not_made_again() -> None:
-    """`make` returns its path without starting Spark."""
-    path = _archive("17.0.9")
-    assert cds_archive.make() == path
-    assert path.read_bytes() == b"classes"
-
-
-def test_a_folder_that_cannot_be_written_is_named(environment: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the folder and what to do."""
-    (environment / "share").write_text("a file instead of the folder", encoding="utf-8")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(java, "version", lambda: "17.0.9")
+    (tmp_path / "share").write_text("a file instead of the folder", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"share/tallystream.*let this user write there"):
         cds_archive.make()
 

@@ -14,8 +14,8 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, Direct
 from support.simulation.system import LEASE, TOPICS
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.stream.broker import Place, StoppedError
-from tallystream_aggregator.stream.layout import Layout
+from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
+from tallystream_aggregator.stream.layout import Layout, LoopId
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
@@ -24,6 +24,7 @@ from tallystream_aggregator.table.sum_tags import SumTags
 
 DROP = SumTags(drop=("k",))
 SHARDS = 3
+WRITER = f"open {LoopId(TOPICS).transactional_id}"
 
 
 class Changed(Direct):
@@ -191,6 +192,16 @@ def test_lives_whose_rows_are_too_large_lose_no_counts(monkeypatch: pytest.Monke
     with pytest.raises(TallystreamError, match=r"rows of 1 lives were too large.*app-2.*tallystream forget"):
         table.change(sum_tags=DROP)
     assert table.sums == {"0": 1, "1": 10, "2": 101}
+
+
+def test_a_claim_below_that_of_the_table_changes_nothing_and_fences_nobody() -> None:
+    """A newer driver has the table. Its task goes on with the writer that it has."""
+    table = Changed()
+    opened = table.requests.count(WRITER)
+    with pytest.raises(FencedError, match=r"shard 0: a newer task has it, with the claim .*; this one has \(1, 0\)"):
+        Resharder(table.broker, TOPICS, TABLE).run((1, 0), shards=2)
+    assert table.requests.count(WRITER) == opened > 0
+    assert table.visible() == Layout()
 
 
 def test_an_old_checkpoint_does_not_hide_the_change() -> None:

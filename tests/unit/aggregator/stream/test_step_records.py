@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.runs import jump, move
-from support.schedules import BEGIN_MS, TopicRecord, play, play_steadily, schedules, short_schedules, step_sizes
+from support.schedules import BEGIN_MS, TopicRecord, jumps, play, play_steadily, schedules, short_schedules, step_sizes
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.records.decode import Message
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
-jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 
 
 class Applied:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support import otlp
 from support.steps import publish
@@ -164,6 +165,34 @@ def test_forgetting_a_metric_costs_what_it_removes(name: bytes) -> None:
         assert_same(work(few, forget), work(many, forget))
 
 
+@pytest.mark.parametrize(
+    "what", [b'"app":"other"', b'"type":"gauge"', b'"tags":{"t":"none"}', b'"tags":{"t":"n7","u":"none"}']
+)
+def test_forgetting_a_metric_by_app_type_or_tags_costs_what_it_removes(what: bytes) -> None:
+    """Many metrics may have the name, with other tags. They are visited when the first such record is read."""
+
+    def table(number: int) -> Table:
+        tagged = [snapshot(n, "m1").replace(b'"name"', b'"tags": {"t": "n%d"}, "name"' % n) for n in range(number)]
+        return table_of(record(n, value, f"app-{n}") for n, value in enumerate(tagged))
+
+    forget = record(NEXT, FORGET % (b'{"metric":"m1",%s}' % what), "evil")
+    few, many = table(FEW), table(MANY)
+    for one in (few, many):
+        step(one, [forget])
+    assert_same(work(few, forget), work(many, forget))
+
+
+def test_forgetting_a_metric_costs_nothing_for_those_of_other_partitions() -> None:
+    """They have the name, and other tags each."""
+
+    def table(number: int) -> Table:
+        tagged = [snapshot(n, "m1").replace(b'"name"', b'"tags": {"t": "%d"}, "name"' % n) for n in range(number)]
+        return table_of(record(n, value, f"app-{n}", partition=1) for n, value in enumerate(tagged))
+
+    forget = record(NEXT, FORGET % b'{"metric":"m1"}', "evil")
+    assert_same(work(table(FEW), forget), work(table(MANY), forget))
+
+
 def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     """It is found again among the lives that have the metric."""
 
@@ -215,6 +244,48 @@ def test_a_record_costs_the_same_whatever_instances_its_step_has(key: str, value
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "FEW_RECORDS", 0)
         assert_same(cost(FEW), cost(MANY))
+
+
+@pytest.mark.parametrize(
+    ("value", "most"),
+    [
+        (b"\x0a\x00" * 1_000, 8),  # resources
+        (b"\x0a\x04\x12\x02\x12\x00" * 1_000, 15),  # each with an empty metric
+        (b'{"resourceMetrics":[%s]}' % b",".join([b"{}"] * 1_000), 1),
+        (otlp.encode(otlp.resource_metrics([pb.Metric()] * 1_000)), 25),
+        (otlp.encode(otlp.resource_metrics([otlp.gauge("n", *[pb.NumberDataPoint()] * 1_000)])), 15),
+    ],
+    ids=["resources", "resources with an empty metric", "JSON", "metrics", "points"],
+)
+def test_an_empty_message_of_otlp_costs_little(value: bytes, most: int) -> None:
+    """A record of 64 KiB may have 30,000 of them. What is not refused as a whole is refused in a few lines."""
+    table = Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,)))
+    one = Record(otlp.TOPIC, 0, 1, otlp.BEGIN_NS // 1_000_000, None, value)
+    assert lines_run(lambda: table.apply_record(one)) <= 1_000 * most
+    assert table.outputs().dead
+
+
+def test_a_stream_of_otlp_with_a_start_time_of_its_own_costs_little() -> None:
+    """It is a life: here each of 100 new ones, and then each of their next points."""
+    table, spent = Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,))), []
+    for time_ns in (otlp.BEGIN_NS, otlp.BEGIN_NS + 1):
+        points = [otlp.number(1, otlp.BEGIN_NS - n * 10**6, time_ns) for n in range(100)]
+        metrics = [otlp.counter(f"n{n}", point) for n, point in enumerate(points)]
+        value = otlp.encode(otlp.resource_metrics(metrics, service__name="shop"))
+        one = Record(otlp.TOPIC, 0, time_ns - otlp.BEGIN_NS, otlp.BEGIN_NS // 1_000_000, None, value)
+        spent.append(work(table, one) / 100)
+    assert spent[0] < 830
+    assert spent[1] < 350
+
+
+def test_a_block_that_is_replaced_is_not_counted_again() -> None:
+    """The numbers of lives and rows do not change, so the work is that of the block alone."""
+    table = table_of(lives(FEW))
+    again = [record(NEXT + n, snapshot(1, "m1", "m2", seq=2 + n)) for n in range(3)]
+    step(table, again[:2])
+    for one in again[2:]:
+        table.apply_record(one)
+    assert not table._lives.instances._changing
 
 
 HEADER = b'{"app":"a","life":"%s","part":0,"seq":%d,"ts":0,"every_ms":60000,"final":false,"metrics":[%s]}'

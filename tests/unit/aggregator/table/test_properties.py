@@ -1,45 +1,31 @@
 """On random schedules the table publishes the sums of verify's replay, however it runs.
 
-It takes steps of any size, in one or several shards, and begins again from its state or its rows. Two generators make
-the records: `schedules` has everything that may be written to a topic, `clock_schedules` has programs and broker clocks
-that jump. test_step_records.py has steps that leave out superseded records, test_loop_simulation.py the loop around the
-table.
+It takes steps of any size, in one or several shards, and begins again from its state or its rows. The records are
+everything that may be written to a topic, also with broker clocks that jump. test_step_records.py has steps that leave
+out superseded records, test_loop_simulation.py the loop around the table.
 """
 
 from __future__ import annotations
 
 import copy
-import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.clock_schedules import clock_schedules
-from support.clock_schedules import play as play_programs
-from support.divisions import WAYS, divide, divided
+from support.divisions import DAY_MS, divide
 from support.fuzz import examples
 from support.replayed import lasting, replay
-from support.runs import (
-    FORGET_AFTER_MS,
-    UNLIMITED,
-    check,
-    counts,
-    forgets_metrics,
-    move,
-    new_tables,
-    random_settings,
-    require_equal,
-    require_exact,
-    take,
-)
-from support.schedules import TopicRecord, play, schedules, short_schedules, step_sizes
-from support.tables import Tables
+from support.runs import FORGET_AFTER_MS, UNLIMITED, check, jump, move, new_tables, require_equal, take
+from support.schedules import TopicRecord, jumps, play, schedules, short_schedules, step_sizes
 from tallystream import record
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table.records.decode import Forget
+
+if TYPE_CHECKING:
+    import random
 
 SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8, "forget_after_ms": FORGET_AFTER_MS}
 chances = st.randoms(use_true_random=False)
@@ -138,64 +124,36 @@ def test_a_table_that_begins_again_equals_the_replay(
     require_equal(tables, replay(records, shards=shards, **UNLIMITED))
 
 
-# Programs, and clocks that jump.
+# Clocks that jump.
 
 
-@pytest.mark.parametrize("broken", [0, 0.2])
-@pytest.mark.parametrize("way", WAYS)
-@examples(12)
-@given(clock_schedules, st.integers(1, 4), chances)
+@examples(80)
+@given(few_or_many, jumps, step_sizes, st.integers(1, 4), chances)
 def test_no_count_depends_on_clocks_settings_steps_shards_or_restarts(
-    way: str, broken: float, schedule: list[int], shards: int, chance: random.Random
+    schedule: list[int], hours: list[int], sizes: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Partitions are read live or late, and the table begins again from its state or its rows."""
-    played = play_programs(schedule, shards)
-    tables = Tables(played.records, random_settings(played, chance), shards, chance)
-    take(divided(played, way, chance), tables, chance, broken)
-    require_exact(played, tables)
-
-
-@examples(30)
-@given(clock_schedules, st.integers(1, 4), chances)
-def test_every_division_into_steps_and_shards_gives_the_same(
-    schedule: list[int], shards: int, chance: random.Random
-) -> None:
-    """Sums and dead letters are the same. If no instance moves, so are living lives, events and stale records."""
-    played = play_programs(schedule, shards)
-    settings, outcomes = random_settings(played, chance), []
-    for way in chance.sample(WAYS, 2):
-        number = shards if forgets_metrics(played) else chance.choice([1, shards])
-        tables = Tables(played.records, settings, number, chance)
-        take(divided(played, way, chance), tables, chance, broken=0)
-        ordered = (tables.events, sum(state.stale for state in tables.states), tables.all_sums())
-        moves = "partitions" in played.features
-        outcomes.append((lasting(tables.sums), tables.dead, None if moves else ordered))
+    """Partitions are read late, and the table begins again from its state or its rows. A life is never forgotten."""
+    records = jump(play(schedule, shards), hours)
+    outcomes = []
+    for forget_after_ms in (5 * DAY_MS, 365 * DAY_MS):
+        rules = UNLIMITED | {"forget_after_ms": forget_after_ms}
+        tables = new_tables(records, rules, shards, chance)
+        take(divide(records, sizes, chance), tables, chance, broken=chance.choice([0, 0.2]))
+        require_equal(tables, replay(records, shards=shards, **rules))
+        outcomes.append((lasting(tables.all_sums()), tables.dead))
     assert outcomes[0] == outcomes[1]
 
 
-@examples(12)
-@given(clock_schedules, chances)
-def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
-    schedule: list[int], chance: random.Random
+@examples(80)
+@given(few_or_many, jumps, step_sizes, st.integers(2, 4), chances)
+def test_every_division_into_steps_and_shards_gives_the_same(
+    schedule: list[int], hours: list[int], sizes: list[int], shards: int, chance: random.Random
 ) -> None:
-    """One step reads a backlog. Its gauges, rates and numbers of lives equal the replay's."""
-    played = play_programs(schedule)
-    tables = Tables(played.records, random_settings(played, chance))
-    tables.step(divided(played, "one step", chance)[0])
-    assert not replay(played.records, forget_after_ms=tables.settings.forget_after_ms).differing(tables.sums)
-
-
-def test_the_replay_and_the_programs_agree_on_every_schedule() -> None:
-    """They are independent: the replay reads the topic, the programs compare the acknowledged append times."""
-    features: set[str] = set()
-    refused = 0
-    for seed in range(150):
-        chance = random.Random(seed)
-        played = play_programs([chance.randrange(2**32) for _ in range(chance.randint(10, 90))])
-        wanted = replay(played.records)
-        assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}, seed
-        assert set(wanted.dead) == played.refused, seed
-        features |= played.features
-        refused += len(played.refused)
-    assert features == {"jumps", "partitions", "copies", "outages", "days"}
-    assert refused > 100
+    """Sums, living lives, dead letters, events and stale records are the same in one step as in many."""
+    records = jump(play(schedule, shards=0), hours)
+    outcomes = []
+    for number, steps in ((1, divide(records, [len(records) or 1])), (shards, divide(records, sizes, chance))):
+        tables = new_tables(records, UNLIMITED, number, chance)
+        take(steps, tables, chance, broken=0)
+        outcomes.append((tables.all_sums(), tables.dead, tables.events, sum(state.stale for state in tables.states)))
+    assert outcomes[0] == outcomes[1]

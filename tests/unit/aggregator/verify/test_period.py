@@ -21,10 +21,10 @@ ZERO, ONE = "metrics:0", "metrics:1"
 BEGIN_MS = 1_700_000_000_000
 
 
-def opened(generation: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
+def opened(generation: int, *, start: int | None = None) -> LedgerRow:
     """Return the row of a driver with its generation."""
     begin = {} if start is None else {"metrics": {"0": start}}
-    return LedgerRow(kind="opened", generation=generation, ts=generation, partial=partial, start=begin, shards=1)
+    return LedgerRow(kind="opened", generation=generation, ts=generation, start=begin, shards=1)
 
 
 def epoch(end: int) -> LedgerRow:
@@ -46,7 +46,7 @@ def test_a_period_begins_with_the_epoch_of_its_time() -> None:
 
 def test_a_table_began_where_the_last_driver_with_a_start_says() -> None:
     """Drivers that continue it have no start."""
-    first, second = opened(1, partial=True, start=7), opened(3, start=0)
+    first, second = opened(1, start=7), opened(3, start=0)
     assert Ledger([first, epoch(10), opened(2), epoch(20)]).start == {ZERO: 7}
     assert Ledger([first, epoch(10), second, opened(4)]).start == {ZERO: 0}
     assert Ledger([opened(2), epoch(20)]).start is None

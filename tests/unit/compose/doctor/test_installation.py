@@ -21,17 +21,17 @@ def test_a_missing_package_is_a_warning() -> None:
 def test_jars_are_compared_with_the_digests_of_the_release() -> None:
     """A missing jar is downloaded at the start; a changed one is not the release's."""
     locked = {"a.jar": "11", "b.jar": "22"}
-    assert installation.jar_set("broker", "up", locked, locked).status == "ok"
-    assert installation.jar_set("broker", "up", locked, locked | {"b.jar": None}).status == "warning"
-    changed = installation.jar_set("broker", "up", locked, {"a.jar": None, "b.jar": "33"})
+    assert installation.broker_jars(locked, locked).status == "ok"
+    assert installation.broker_jars(locked, locked | {"b.jar": None}).status == "warning"
+    changed = installation.broker_jars(locked, {"a.jar": None, "b.jar": "33"})
     assert (changed.status, changed.found) == ("failed", "b.jar is not the file of this release")
 
 
 def test_jars_are_not_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an empty cache, the check says that jars are missing; the cache stays empty."""
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "cache"))
-    findings = list(installation.check_jars())
-    assert [one.status for one in findings] == ["warning", "warning"]
+    (found,) = installation.check_jars()
+    assert (found.check, found.status) == ("jars", "warning")
     assert not (tmp_path / "cache").exists()
 
 

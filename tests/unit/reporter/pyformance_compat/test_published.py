@@ -181,20 +181,6 @@ def by_type(topic: Topic) -> dict[str, Any]:
     return {total.type: total.count if total.type == "counter" else total.sum for total in found}
 
 
-def test_the_sum_of_a_counter_continues_after_it_fell(registry: MetricsRegistry) -> None:
-    """Another life's counter of the same name is added to what was published before."""
-    topic = Topic()
-    registry.counter("c").inc(5)
-    append(topic, registry, 0)
-    with pytest.warns(CounterFellWarning):
-        registry.counter("c").clear()
-    append(topic, registry, 1)
-    other = MetricsRegistry()
-    other.counter("c").inc(2)
-    append(topic, other, 2, life=SECOND, key=b"app-2")
-    assert topic.sum("c").count == 7
-
-
 CALLS = st.one_of(
     st.tuples(st.just("counter"), st.integers(0, 9)),
     st.tuples(st.just("meter"), st.integers(0, 9)),

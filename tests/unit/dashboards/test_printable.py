@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_dashboards.printable import printable, printable_json
 
 HOSTILE = "a\x1b[31mb\nc\x9bd\u202ee\u2066f\x00\u2028"
 

@@ -1,4 +1,4 @@
-"""The list of jars, their download and verification, and the version of Java."""
+"""The list of jars, their download and verification."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator import jars
+from tallystream_cli.servers import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("of", ["files", "broker", "opentelemetry", "tools", "broker-3.9", "connector"])
+@pytest.mark.parametrize("of", ["broker", "opentelemetry", "tools", "broker-3.9", "connector"])
 def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
     """Each has an exact revision and a SHA-256, and is listed once."""
     lock = jars.read_lock(of)
@@ -59,8 +59,8 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     java.chmod(0o755)
     jar = jars.Jar("g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
-    monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "files" else [])
-    path = tmp_path / "jars" / "files" / "a-1.jar"
+    monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "broker" else [])
+    path = tmp_path / "jars" / "broker" / "a-1.jar"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"genuine")
     return path
@@ -69,16 +69,16 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_cached_jar_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A full cache needs no Java and no network."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert jars.fetch("files") == [cached]
+    assert jars.fetch("broker") == [cached]
 
 
 def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_path: Path) -> None:
     """Each use compares the SHA-256."""
     for content in (b"gen", b"forgery"):
-        assert jars.fetch("files") == [cached]
+        assert jars.fetch("broker") == [cached]
         (tmp_path / "downloaded").unlink(missing_ok=True)
         cached.write_bytes(content)
-        assert jars.fetch("files") == [cached]
+        assert jars.fetch("broker") == [cached]
         assert cached.read_bytes() == b"genuine"
         assert (tmp_path / "downloaded").exists()
 
@@ -90,7 +90,7 @@ def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(
     cached.write_bytes(b"forgery")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
-        jars.fetch("files")
+        jars.fetch("broker")
 
 
 def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
-        jars.fetch("files")
-    assert not list((tmp_path / "jars" / "files").glob("*.jar"))
+        jars.fetch("broker")
+    assert not list((tmp_path / "jars" / "broker").glob("*.jar"))
 
 
 @pytest.mark.parametrize(
@@ -127,32 +127,3 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     with pytest.raises(jars.JarsError, match=message):
         jars._retrieve([jar], folder)
     assert not (folder / "a-1.jar").exists()
-
-
-def _java(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
-    launcher = folder / "jdk" / "bin" / "java"
-    launcher.parent.mkdir(parents=True)
-    launcher.write_text(f"#!/bin/sh\necho '{output}' >&2\n", encoding="utf-8")
-    launcher.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(folder / "jdk"))
-
-
-@pytest.mark.parametrize(
-    ("output", "version"),
-    [('openjdk version "17.0.15" 2025-04-15', "17.0.15"), ('java version "21" 2023-09-19', "21")],
-)
-def test_java_17_and_21_are_accepted(
-    output: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The version may have a minor version or not."""
-    _java(tmp_path, monkeypatch, output)
-    assert jars.java_version() == version
-
-
-@pytest.mark.parametrize("output", ['openjdk version "1.8.0_392"', 'openjdk version "11.0.2"', "no Java at all"])
-def test_another_java_is_rejected(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the output of Java, and names what to install."""
-    _java(tmp_path, monkeypatch, output)
-    with pytest.raises(ConfigError, match="install Java 17 or 21") as raised:
-        jars.java_version()
-    assert output in str(raised.value)

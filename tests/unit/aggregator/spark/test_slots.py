@@ -1,4 +1,4 @@
-"""What the loops require of a session, on one that only has settings."""
+"""The slots that the loops need, on a session that has only them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.spark.epochs import query
-from tallystream_aggregator.spark.epochs.query import REQUIRED, require_settings
+from tallystream_aggregator.spark.epochs.query import require_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +29,9 @@ class Context:
         return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
 
 
-def session(slots: Sequence[int], master: str = "spark://master:7077", **settings: str) -> SparkSession:
-    """Return a session with the settings that are required, except `settings`."""
-    conf = {**REQUIRED, **settings}
-    return cast("SparkSession", SimpleNamespace(sparkContext=Context(master, slots), conf=conf))
+def session(slots: Sequence[int], master: str = "spark://master:7077") -> SparkSession:
+    """Return a session with these slots."""
+    return cast("SparkSession", SimpleNamespace(sparkContext=Context(master, slots)))
 
 
 @pytest.fixture(autouse=True)
@@ -44,23 +43,16 @@ def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_executors_that_register_later_are_waited_for() -> None:
     """A cluster gives a session its executors one by one, after its start."""
-    require_settings(session([2, 2, 3, 4]), 4)
+    require_slots(session([2, 2, 3, 4]), 4)
 
 
 def test_a_stop_ends_the_wait_for_executors() -> None:
     """It is no error, and takes no half minute."""
-    require_settings(session([2]), 4, lambda: True)
+    require_slots(session([2]), 4, lambda: True)
 
 
 @pytest.mark.parametrize(("master", "slots"), [("spark://master:7077", [2, 3]), ("local[2]", [2, 9])])
 def test_too_few_slots_are_refused(master: str, slots: list[int]) -> None:
     """On a cluster after a while, on one machine at once: its slots never change."""
     with pytest.raises(ConfigError, match=r"each of the 4 loops needs one"):
-        require_settings(session(slots, master), 4)
-
-
-@pytest.mark.parametrize("name", REQUIRED)
-def test_another_setting_is_refused(name: str) -> None:
-    """The state depends on each of them."""
-    with pytest.raises(ConfigError, match=name):
-        require_settings(session([2], **{name: "x"}), 1)
+        require_slots(session(slots, master), 4)

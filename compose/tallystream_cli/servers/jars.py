@@ -1,9 +1,9 @@
-"""Fetch the jars of local files for Spark, and of a local broker, and find the Java that runs them.
+"""Fetch the jars of a local broker.
 
 `jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
 needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
-`python -m tallystream_aggregator.jars files broker` fetches the named sets, by default these two. The others
-are only for tests.
+`python -m tallystream_cli.servers.jars broker` fetches the named sets, by default this one. The others are only for
+tests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,35 +20,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from tallystream.errors import ConfigError, TallystreamError
-
-JAVA_VERSIONS = (17, 21)
+from tallystream_aggregator import java
 
 TIMEOUT_S = 600.0
 """How long the download of a set of jars may take, in seconds."""
-
-
-def java() -> str:
-    """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home, "bin", "java").absolute()) if home else "java"
-
-
-def java_version() -> str:
-    """Return the version of the Java that starts Spark, such as 17.0.15.
-
-    Raises:
-        ConfigError: Java is missing or of a version on which Spark does not run.
-    """
-    launcher = java()
-    try:
-        output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
-    except OSError as error:
-        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
-    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
-    if found is None or int(found.group(2)) not in JAVA_VERSIONS:
-        line = output.strip().splitlines()[0] if output.strip() else launcher
-        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
-    return found.group(1)
 
 
 def sha256_of(path: Path) -> str | None:
@@ -82,7 +56,7 @@ class Jar:
 
 def read_lock(of: str) -> list[Jar]:
     """Return the jars of a set, such as `broker`, in the order of the list."""
-    text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
+    text = (files("tallystream_cli.servers") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -129,20 +103,19 @@ def fetch(of: str) -> list[Path]:
     return paths
 
 
-def class_path() -> str:
-    """Return the class path, beside Spark's own jars, of a JVM that is both driver and executor.
-
-    Raises:
-        JarsError: a jar can't be fetched.
-    """
-    return ":".join(str(path) for path in fetch("files"))
-
-
 def _retrieve(jars: list[Jar], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
         work = Path(name)
         (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
-        command = [java(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml")]
+        command = [
+            java.launcher(),
+            "-jar",
+            str(_ivy_jar()),
+            "-cache",
+            str(work / "cache"),
+            "-ivy",
+            str(work / "ivy.xml"),
+        ]
         command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
         try:
             done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -195,4 +168,4 @@ def main(sets: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["files", "broker"]))
+    sys.exit(main(sys.argv[1:] or ["broker"]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
 from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
-from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
 from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
@@ -36,6 +37,23 @@ class Query:
         return self  # type: ignore[return-value]  # what is used of it
 
 
+def watch(health: Health) -> QueryWatch:
+    """Return what follows the query of two shards, without a broker."""
+    tail: Any = SimpleNamespace(newest=dict.fromkeys(range(3)), places=[])
+    generations: Any = SimpleNamespace(now=2)
+    unused: Any = None
+    return QueryWatch(
+        tail,
+        generations,
+        ends_of=unused,
+        append_clocks=unused,
+        commit_offsets=unused,
+        health=health,
+        begin={},
+        otlp=(),
+    )
+
+
 @pytest.fixture
 def health() -> Health:
     return Health("aggregate", HealthSettings(), clock=ManualClock())
@@ -43,20 +61,19 @@ def health() -> Health:
 
 def test_each_finished_epoch_is_noted_once(health: Health) -> None:
     """Another query begins at the batch that the one before did not finish."""
-    epochs, query = Epochs(health), Query()
+    epochs, query = watch(health), Query()
     epochs.reset()
     epochs.look(query)  # type: ignore[arg-type]
     for batch in (7, 7, 8):
         epochs.look(query.end(batch, EpochRow(0, positions=AT)))
     epochs.reset()
     epochs.look(query.end(8, EpochRow(0, positions=AT)))
-    assert list(epochs.finished) == [Epoch(batch, 2500, [EpochRow(0, positions=AT)]) for batch in (7, 8, 8)]
-    assert epochs.count == 3
+    assert epochs.epochs == 3
 
 
 def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop(health: Health) -> None:
     """One that had ended before it goes on with its steps, and the next epoch stores them."""
-    epochs, query, told = Epochs(health), Query(), []
+    epochs, query, told = watch(health), Query(), []
     for batch, stopped in enumerate(((False, False), (True, False), (True, True))):
         epochs.look(query.end(batch, *(EpochRow(shard, stopped=one) for shard, one in enumerate(stopped))))
         told.append(epochs.stopped)
@@ -65,7 +82,7 @@ def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop(h
 
 def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health) -> None:
     """Its epochs end without positions. Their number shows that it is not stuck."""
-    epochs, query, ready = Epochs(health), Query(), []
+    epochs, query, ready = watch(health), Query(), []
     epochs.reset()
     for batch, positions in enumerate((AT, {}, {}, AT)):
         epochs.look(query.end(batch, EpochRow(0, positions=AT), EpochRow(1, positions=positions)))
@@ -80,7 +97,7 @@ def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
         EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, positions=AT),
         EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, positions=AT),
     ]
-    Epochs(health).look(Query().end(0, *rows))
+    watch(health).look(Query().end(0, *rows))
     lines = [line for line in health.metrics().text.splitlines() if not line.startswith("#")]
     found = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
     assert (found["tallystream_steps_total"], found["tallystream_restarts_total"]) == (5, 1)
