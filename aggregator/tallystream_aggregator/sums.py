@@ -83,12 +83,23 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _decode = json_decoder(Sum)
+_decode_key = json_decoder(tuple[str, str, str, tuple[tuple[str, str], ...]])
 
 
 def key_of(metric: MetricId) -> bytes:
     """Return the key of a sum: a JSON array. The same metric always has the same bytes."""
     app, name, kind, tags = metric
     return _encoder.encode([app, kind, name, tags])
+
+
+def metric_of(key: bytes) -> MetricId:
+    """Return the metric of a key.
+
+    Raises:
+        msgspec.DecodeError: it is not the key of a sum.
+    """
+    app, kind, name, tags = _decode_key(key)
+    return app, name, kind, tags
 
 
 def decode(value: bytes) -> Sum:

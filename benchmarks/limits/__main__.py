@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 WORST = 15
 """How many inputs are shown of each kind of cost, without --all."""
 
+DOCUMENTED = {"streams": (120.0, 25.0), "OTLP sketch": (150.0, 15.0), "OTLP histogram": (120.0, 80.0)}
+"""What docs/security.md names as beyond the limits, by a text in the name → ms for 64 KiB, bytes for a byte."""
+
 RESTORED = (
     "new lives, living, of one instance",
     "a new instance each",
@@ -50,8 +53,14 @@ def measured(only: str) -> Iterator[tuple[str, Cost]]:
             yield f"rows: {one.name}", restore_cost(one)
 
 
+def is_documented(name: str, of: Cost) -> bool:
+    """Tell whether docs/security.md names an input as beyond the limits, and with this cost."""
+    known = (limits for text, limits in DOCUMENTED.items() if text in name)
+    return any(of.ms_of_64_kib <= ms and of.bytes_of_byte <= made for ms, made in known)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print a row for each input. Return 1 if one is beyond the limits."""
+    """Measure, and print a row for each input. Return 1 if one is beyond the limits that is not documented."""
     parser = argparse.ArgumentParser(prog="benchmarks.limits", description=__doc__)
     parser.add_argument("--all", action="store_true", help="print every input, not only the worst ones")
     parser.add_argument("--only", default="", help="inputs whose name has this text")
@@ -65,19 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [
         [name, f"{of.records:,}", f"{of.size:,}", f"{of.ms:.1f}", f"{of.ms_of_64_kib:.1f}"]
         + [f"{made / of.size:.1f}" for made in (of.output, of.state, of.memory)]
-        + [f"{of.bytes_of_byte:.1f}", "" if of.is_within else "**beyond**"]
+        + [f"{of.bytes_of_byte:.1f}", "" if of.is_within else "beyond" if is_documented(name, of) else "**beyond**"]
         for name, of in chosen
     ]
     print(speed([work_ms()]))
     print(table(heads, rows))
-    beyond = sum(not of.is_within for _, of in found)
+    beyond = [is_documented(name, of) for name, of in found if not of.is_within]
     print(
-        f"\n{len(found)} inputs, {beyond} beyond the limits; worst: {by_time[0][1].ms_of_64_kib:.1f} ms per 64 KiB "
+        f"\n{len(found)} inputs, {len(beyond)} beyond the limits, {sum(beyond)} of them as documented; "
+        f"worst: {by_time[0][1].ms_of_64_kib:.1f} ms per 64 KiB "
         f"({by_time[0][0]}), {by_bytes[0][1].bytes_of_byte:.1f} bytes per byte ({by_bytes[0][0]})"
     )
     if options.memory:
         print(memory.grow(options.memory))
-    return 1 if beyond else 0
+    return 0 if all(beyond) else 1
 
 
 if __name__ == "__main__":

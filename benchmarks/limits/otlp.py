@@ -149,12 +149,12 @@ def protobuf() -> Iterator[Input]:
         yield one("OTLP protobuf", f"{count} streams, each after the others", [request(*apart)])
         yield one("OTLP protobuf", f"{count} streams with one time", [request(*common)])
     yield one("OTLP protobuf", "a new instance each", [request(counter("m"), instance=f"i{n}") for n in range(600)])
-    for name, count, make in (
-        ("900 resources of a record, a new instance each", 900, lambda n: request(counter("m"), instance=f"i{n}")),
-        ("900 scopes of a record", 900, lambda n: request(counter("m"), scope=f"s{n}")),
-        ("4,000 resources with a refused point each", 4_000, lambda n: message(1, _refused(n))),
-    ):
-        yield one("OTLP protobuf", name, [b"".join(make(n) for n in range(count))])
+    for name, requests in {
+        "900 resources of a record, a new instance each": [request(counter("m"), instance=f"i{n}") for n in range(900)],
+        "900 scopes of a record": [request(counter("m"), scope=f"s{n}") for n in range(900)],
+        "4,000 resources with a refused point each": [message(1, _refused(n)) for n in range(4_000)],
+    }.items():
+        yield one("OTLP protobuf", name, [b"".join(requests)])
     yield one("OTLP protobuf", "a new scope each", [request(counter("m"), scope=f"s{n}") for n in range(600)])
     yield one(
         "OTLP protobuf",

@@ -133,7 +133,13 @@ KeepTags = Annotated[
     str | None,
     typer.Option(help="The only tags that the sums have, as in region,topic; not together with --drop-tag."),
 ]
-Master = Annotated[str, typer.Option(help="Spark's master URL; under spark-submit, its --master applies.")]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark's master URL; by default this machine runs as many tasks as the table has loops. Under "
+        "spark-submit, its --master applies."
+    ),
+]
 DriverMemory = Annotated[str, typer.Option(help="The heap size of Spark's driver.")]
 ReadyFile = Annotated[
     Path | None,

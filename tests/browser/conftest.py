@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 SERVE = Path(__file__).with_name("serve_page.py")
 FLAGS = [
@@ -51,8 +51,19 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+WINDOW: dict[str, Any] = {"viewport": {"width": 1400, "height": 1700}, "timezone_id": "UTC"}
+
+
+@pytest.fixture(scope="session")
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """The context of all tests without options of their own: it keeps the page's scripts from test to test."""
+    context = chromium.new_context(**WINDOW)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def open_page(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
+def open_page(chromium: Browser, context: BrowserContext) -> Callable[..., AbstractContextManager[Page]]:
     """Return a function that opens a URL. At the end it checks that there was no error and no request to another host.
 
     An error that contains the text `expected` is allowed.
@@ -63,9 +74,8 @@ def open_page(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
         problems: list[str] = []
         origin = url.partition("?")[0].rstrip("/")
         own = (origin, origin.replace("http", "ws"), "data:", "blob:")
-        window = {"viewport": {"width": 1400, "height": 1700}, "timezone_id": "UTC"}
-        context = chromium.new_context(**window | options)
-        page = context.new_page()
+        window = chromium.new_context(**WINDOW | options) if options else context
+        page = window.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
@@ -76,7 +86,11 @@ def open_page(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
             page.goto(url)
             yield page
         finally:
-            context.close()
+            for each in window.pages:
+                each.close()
+            window.clear_cookies()
+            if window is not context:
+                window.close()
         assert [problem for problem in problems if expected is None or expected not in problem] == []
 
     return opened

@@ -252,7 +252,7 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     with pytest.raises(ConfigError, match="--began: 'earliest' can't be used; records that the table has taken"):
         run(VerifySettings(servers, topic_prefix))
     offsets = {topics.metrics: {"0": began}}
-    opened = LedgerRow(kind="opened", generation=1, ts=0, partial=True, start=offsets, shards=1)
+    opened = LedgerRow(kind="opened", generation=1, ts=0, start=offsets, shards=1)
     for settings in (
         VerifySettings(servers, topic_prefix, began=json.dumps(offsets)),
         VerifySettings(servers, topic_prefix),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORGET_AFTER_MS = 50_000
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}
-RULES |= {"max_metrics": 8, "max_app_metrics": 12}
+RULES |= {"max_metrics": 8, "max_table_bytes": 40_000}
 UNLIMITED: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}
 """For tables of several shards, or that begin again from rows: docs/table.md exempts the limit of metrics per app."""
 

@@ -155,6 +155,6 @@ def _changed(row: LedgerRow, done: Resharded) -> LedgerRow:
 def _table_settings(opened: LedgerRow) -> TableSettings:
     return TableSettings(
         forget_after_ms=opened.forget_after_ms,
-        max_app_metrics=opened.max_app_metrics,
+        max_table_bytes=opened.max_table_bytes,
         otlp_topics=tuple(opened.otlp),
     )

@@ -30,7 +30,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     a command that gave the table another layout has the `end` at which it did.
     It has the table's number of `shards`, the tags that the sums do not have, `drop_tags`, or the only ones that they
     have, `keep_tags`, and the settings with which records are applied: `forget_after_ms`, the time after which lives
-    are forgotten, `max_app_metrics`, and `otlp`, the topics of OTLP metrics. A row "epoch" has those among the topics
+    are forgotten, `max_table_bytes`, and `otlp`, the topics of OTLP metrics. A row "epoch" has those among the topics
     of `end`.
     """
 
@@ -43,7 +43,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     end: Offsets = {}
     shards: int = 0
     forget_after_ms: int = 0
-    max_app_metrics: int = 0
+    max_table_bytes: int = 0
     drop_tags: tuple[str, ...] = ()
     keep_tags: tuple[str, ...] | None = None
     otlp: list[str] = []

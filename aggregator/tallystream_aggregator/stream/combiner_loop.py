@@ -9,7 +9,10 @@ shard's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tallystream_aggregator.stream.broker import (
     PUBLISH_AGAIN,
@@ -32,6 +35,7 @@ from tallystream_aggregator.stream.positions import (
     visible_row,
 )
 from tallystream_aggregator.stream.restore import MissingRowsError, require_whole
+from tallystream_aggregator.sums import metric_of
 from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
     from tallystream_aggregator.stream.layout import LoopId
-    from tallystream_aggregator.sums import MetricId, Offsets, Sum
+    from tallystream_aggregator.sums import Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 
 READ_AT_ONCE = 50_000
@@ -178,7 +182,6 @@ class Combined:
         self._keys = [key_of(shard) for shard in range(shards)]
         self._group = CombinerGroup()
         self._waiting: dict[Place, list[RawRecord]] = {}
-        self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
 
@@ -214,11 +217,10 @@ class Combined:
     def _apply(self, records: list[RawRecord], shard: int, published: int) -> None:
         for offset, _, key, value in records:
             if value is not None:
-                one = decode(value)
-                self._metrics[shard, key] = one.metric
-                self._group.update([one], is_new=offset >= published)
-            elif (metric := self._metrics.pop((shard, key), None)) is not None:
-                self._group.remove(metric, shard)  # the table had other shards or other tags before
+                self._group.update([decode(value)], is_new=offset >= published)
+            else:  # the table had other shards or other tags before
+                with suppress(msgspec.DecodeError):  # it may be the positions row of another shard
+                    self._group.remove(metric_of(key or b""), shard)
 
     def changes(self) -> list[Sum]:
         """Return the sums that changed since the last call; none before all shards have begun."""

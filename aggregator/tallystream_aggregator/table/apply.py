@@ -22,7 +22,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
 )
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
 from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit, size_of_life
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
 
@@ -95,7 +95,7 @@ def replace_all(
         if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
         if row is None:
-            limit = lives.quota.exceeded_limit(life, metric_id, known=lives.is_used(number))
+            limit = lives.exceeded_limit(life, metric_id, number)
             if limit is not None:
                 over_limit[limit] += 1
                 continue
@@ -166,13 +166,18 @@ class RecordApplier:
         self._lives.dirty.add(life.id)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
+        if not before and (limit := self._lives.add_part(life)):
+            refused.add(self._refuse_over_limit(life, limit, "a new part", record))
+            self._lives.publish(life, min(life.parts))  # its limits and time have changed
+            return
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
             return
         refused.add_decoded(message.rejected, message.more_rejected)
         self._replace(life, snapshot, record, before, refused)
         if message.over_limit:
-            refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
+            what = f"{message.over_limit} metrics"
+            refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, what, record))
 
     def apply_baseline(self, instance: str, snapshot: Snapshot) -> None:
         """Leave the values of a snapshot that was applied out of the sums: they are from before its stream began.
@@ -204,10 +209,18 @@ class RecordApplier:
                 record.clock_ms, ulid_ms(snapshot.life)
             )  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
-            return self._lives.add(new, record, snapshot.seq)
+            return self._add_life(new, record, snapshot.seq)
         if life.complete != snapshot.complete:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
+
+    def _add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
+        """Add a new life and return it, or return why it is refused. It is not known, so this is an event each time."""
+        parts = int(life.life != SHORT_FORM_LIFE)
+        limit = self._lives.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
+        if limit is None:
+            return self._lives.add(life, record, seq)
+        return self._refuse_over_limit(life, limit, "a new life", record)
 
     def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int, refused: RecordRefusals) -> None:
         """Make a snapshot the newest of its part. `before` is the seq of the one before."""
@@ -233,7 +246,7 @@ class RecordApplier:
         if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
             lives.rows_to_block(life, snapshot.part, numbers)
         for limit, number in over_limits.items():
-            refused.add(self._refuse_over_limit(life, limit, number, record))
+            refused.add(self._refuse_over_limit(life, limit, f"{number} metrics", record))
 
     def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
         """Ignore a stale snapshot, unless newer ones may lack metrics of it.
@@ -252,16 +265,20 @@ class RecordApplier:
         self._lives.blocks_to_rows(life, (part,))
         replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
 
-    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record) -> Refusal:
-        """Return one refusal for `number` metrics over a limit."""
+    def _refuse_over_limit(self, life: Life, limit: str, what: str, record: Record) -> Refusal:
+        """Return one refusal for what is over a limit."""
         self._lives.add_limit_event(life, limit, record)
-        return refuse_over_limit(limit, number, self._settings)
+        return refuse_over_limit(limit, what, self._settings)
 
     def apply_short_form(self, instance: str, message: ShortForm, record: Record, refused: RecordRefusals) -> None:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.instances.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
-            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
+            added = self._add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
+            if isinstance(added, Refusal):
+                refused.add(added)
+                return
+            life = added
         self._lives.will_change(life)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
@@ -273,9 +290,9 @@ class RecordApplier:
         row = life.rows.get(number)
         total, last = (0, 0) if row is None else row.values
         if row is None:
-            limit = self._lives.quota.exceeded_limit(life, metric_id, known=self._lives.is_used(number))
+            limit = self._lives.exceeded_limit(life, metric_id, number)
             if limit is not None:
-                refused.add(self._refuse_over_limit(life, limit, 1, record))
+                refused.add(self._refuse_over_limit(life, limit, "1 metrics", record))
                 return
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]

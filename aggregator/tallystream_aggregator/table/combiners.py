@@ -54,6 +54,7 @@ class CombinerGroup:
     def __init__(self) -> None:
         self._shard_sums: dict[MetricId, dict[int, ShardSum]] = {}
         self._changed: set[MetricId] = set()
+        self._emptied: set[MetricId] = set()
 
     def update(self, shard_sums: Iterable[ShardSum], *, is_new: bool = True) -> None:
         """Replace the partial sums of shards by newer ones. Those that are not new are published already."""
@@ -61,11 +62,14 @@ class CombinerGroup:
             self._shard_sums.setdefault(one.metric, {})[one.shard] = one
             if is_new:
                 self._changed.add(one.metric)
+            if one.partial.is_empty:
+                self._emptied.add(one.metric)
 
     def remove(self, metric: MetricId, shard: int) -> None:
         """Remove the partial sums of a shard for a metric."""
-        of_shards = self._shard_sums[metric]
-        del of_shards[shard]
+        of_shards = self._shard_sums.get(metric, {})
+        if of_shards.pop(shard, None) is None:
+            return
         if of_shards:
             self._changed.add(metric)
         else:
@@ -73,9 +77,15 @@ class CombinerGroup:
             self._changed.discard(metric)
 
     def changes(self, offsets: Offsets | None = None) -> list[Sum]:
-        """Return the sums that changed since the last call, by metric, as of these offsets, and clear the list."""
+        """Return the sums that changed since the last call, by metric, as of these offsets, and clear the list.
+
+        Metrics that no shard has any more are dropped.
+        """
         totals = [self._total(metric, offsets or {}) for metric in sorted(self._changed)]
-        self._changed = set()
+        for metric in self._emptied & self._shard_sums.keys():
+            if all(one.partial.is_empty for one in self._shard_sums[metric].values()):
+                del self._shard_sums[metric]
+        self._changed, self._emptied = set(), set()
         return totals
 
     def _total(self, metric: MetricId, offsets: Offsets) -> Sum:

@@ -156,8 +156,10 @@ class Holders:
 
     def count(self, number: int) -> int:
         """Return how many lives have the metric."""
-        found = self._partitions.values()
-        return sum(len(one.rows[number]) + sum(map(len, one.blocks(number))) for one in found)
+        found = 0
+        for one in self._partitions.values():
+            found += len(one.rows[number]) + sum(map(len, one.blocks(number)))
+        return found
 
     def _of(self, life: Life) -> _Partition:
         found = self._partitions.get(life.partition)

@@ -32,8 +32,9 @@ _NO_LIVES: Final[dict[LifeName, Life]] = {}
 class _AppLives:
     """The lives of one app in an instance.
 
-    `begun` counts those with a known begin: all but those of gauges of OTLP and of the short form. `newest` is the
-    highest seq of the incomplete ones among them, None if it has to be found again. `filled` are the lives that are
+    `lives` counts them, and `begun` those with a known begin: all but those of gauges of OTLP and of the short form.
+    `newest` is the highest seq of the incomplete ones among these, None if it has to be found again. `filled` are those
+    that are
     not empty, and some that have become empty since they were last asked for.
     """
 
@@ -47,16 +48,16 @@ class _AppLives:
     def add(self, life: Life) -> None:
         """Add a life."""
         self.filled[life.life] = life  # it may be about to change
+        self.lives += 1
         if life.life != SHORT_FORM_LIFE:
-            self.lives += 1
             self.begun += _has_begin(life)
             self.note_seq(life, _newest(life))
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
         self.filled.pop(life.life, None)
+        self.lives -= 1
         if life.life != SHORT_FORM_LIFE:
-            self.lives -= 1
             self.begun -= _has_begin(life)
             if not life.complete and _newest(life) == self.newest:
                 self.newest = None
@@ -88,6 +89,8 @@ class _InstanceLives:
         """Remove a life."""
         self.living.pop(life.name, None)
         self.apps[life.app].remove(life)
+        if not self.apps[life.app].lives:
+            del self.apps[life.app]
 
 
 def _has_begin(life: Life) -> bool:
@@ -108,7 +111,7 @@ class _Counted(NamedTuple):
 
 
 class Instances:
-    """The lives of `state` by instance. What is asked of all lives of an instance is indexed if there are many."""
+    """The lives of `state` by instance, and their `number`. What is asked of all lives of an instance is indexed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -116,6 +119,7 @@ class Instances:
         self._counts = LifeNumbers(0, 0, 0, 0)
         self._changing = {id(life): _Counted(life, 0, 0, 0) for life in self}
         self._had_living = dict.fromkeys(state.lives, False)
+        self.number = sum(map(len, state.lives.values()))
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
@@ -132,6 +136,7 @@ class Instances:
     def add(self, life: Life) -> None:
         """Add a new life."""
         self._note(life, is_new=True)
+        self.number += 1
         self._state.lives.setdefault(life.instance, {})[life.name] = life
         index = self._indexes.get(life.instance)
         if index is not None:
@@ -140,6 +145,7 @@ class Instances:
     def remove(self, life: Life) -> None:
         """Remove a life."""
         self._note(life)
+        self.number -= 1
         lives = self._state.lives[life.instance]
         del lives[life.name]
         if life.instance in self._indexes:
@@ -209,7 +215,8 @@ class Instances:
         if life.life == SHORT_FORM_LIFE or life.instance not in self._state.lives:
             return False
         others = self._index(life.instance).apps.get(life.app)
-        if others is None or not others.lives:
+        short_forms = (life.app, SHORT_FORM_LIFE) in self._state.lives[life.instance]
+        if others is None or others.lives == short_forms:
             return False
         if life.complete:
             return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -26,15 +26,26 @@ if TYPE_CHECKING:
 MIN_METRICS = 2
 """The least metrics of a block: the layout of one metric takes more than its row."""
 
-MAX_COLUMNS = 1_000_000
-"""The most metrics in all cached layouts, about 220 bytes each. Above it, the cache is cleared."""
+MAX_BYTES = 128 << 20
+"""About the most bytes of all cached layouts. Above it, the cache is cleared."""
+
+COLUMN_BYTES = 300
+"""What a layout keeps of a metric besides the texts of its name and tags, which it has twice."""
 
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
 """Types of the two arrays of a block: 4 and 8 bytes."""
-_COUNTER = "counter"
 _encode = msgspec.json.Encoder().encode
 _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
+
+
+class _Column(NamedTuple):
+    """A metric of a layout. `size` are the bytes that a layout keeps of it."""
+
+    name: str
+    type: type[object]
+    tags: dict[str, str]
+    size: int
 
 
 class Layout:
@@ -44,17 +55,15 @@ class Layout:
     has the numbers in their order.
     """
 
-    def __init__(self, packed: bytes, metrics: Mapping[int, MetricId], tags: dict[int, dict[str, str]]) -> None:
-        self.packed = packed
-        self.numbers = array(_NUMBERS, packed).tolist()
-        own = [metrics[number] for number in self.numbers]
-        self._names = [name for _, name, _, _ in own]
-        self._classes = [CLASSES[kind] for _, _, kind, _ in own]
-        self._tags = [tags.setdefault(n, dict(one[3])) for n, one in zip(self.numbers, own, strict=True)]
-        self.counters = [n for n, (_, _, kind, _) in zip(self.numbers, own, strict=True) if kind == _COUNTER]
-        self.others = [(at, n) for at, n in enumerate(self.numbers) if own[at][2] != _COUNTER]
-        self.sorted = sorted(self.numbers)
-        self._is_sorted = self.sorted == self.numbers
+    def __init__(self, packed: bytes, numbers: list[int], columns: list[_Column]) -> None:
+        self.packed, self.numbers = packed, numbers
+        self._names = [one.name for one in columns]
+        self._classes = [one.type for one in columns]
+        self._tags = [one.tags for one in columns]
+        self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
+        self.others = [(at, n) for at, n in enumerate(numbers) if columns[at].type is not Counter]
+        self.sorted = sorted(numbers)
+        self._is_sorted = self.sorted == numbers
         self._template: str | None = None
         self._index_of: dict[int, int] | None = None
 
@@ -104,8 +113,8 @@ class Layouts:
     def __init__(self, metrics: Mapping[int, MetricId]) -> None:
         self._metrics = metrics
         self._layouts: dict[bytes, Layout] = {}
-        self._tags: dict[int, dict[str, str]] = {}
-        self._columns = 0
+        self._columns: dict[int, _Column] = {}
+        self._bytes = 0
 
     def layout_for(self, block: Block) -> Layout:
         """Return the layout of a block."""
@@ -122,11 +131,6 @@ class Layouts:
         block, seq = life.blocks[part], life.parts[part]
         found = zip(self.layout_for(block).counters, counts_of(block), strict=True)
         return {number: Row(part, seq, (count,)) for number, count in found}
-
-    def blocks_to_rows(self, life: Life) -> None:
-        """Turn all blocks of a life into rows."""
-        for part in list(life.blocks):
-            self.block_to_rows(life, part)
 
     def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
@@ -148,17 +152,32 @@ class Layouts:
         return row
 
     def _add(self, packed: bytes) -> Layout:
-        layout = Layout(packed, self._metrics, self._tags)
-        self._columns += len(layout.numbers)
-        if self._columns > MAX_COLUMNS:
-            self._layouts, self._tags, self._columns = {}, {}, len(layout.numbers)
-        self._layouts[packed] = layout
+        numbers = array(_NUMBERS, packed).tolist()
+        columns = [self._columns.get(number) or self._column(number) for number in numbers]
+        size = sum(one.size for one in columns)
+        if self._bytes + size > MAX_BYTES:
+            self._layouts, self._columns, self._bytes = {}, {}, 0
+        self._bytes += size
+        layout = self._layouts[packed] = Layout(packed, numbers, columns)
         return layout
+
+    def _column(self, number: int) -> _Column:
+        metric = self._metrics[number]
+        _, name, kind, tags = metric
+        size = COLUMN_BYTES + 2 * text_bytes(metric)
+        column = self._columns[number] = _Column(name, CLASSES[kind], dict(tags), size)
+        return column
 
 
 def counts_of(block: Block) -> memoryview[int]:
     """Return the counts in a block."""
     return memoryview(block.counts).cast(_COUNTS)
+
+
+def text_bytes(metric: MetricId) -> int:
+    """Return the bytes of a metric's name and tags, in UTF-8."""
+    _, name, _, tags = metric
+    return len("".join((name, *(text for tag in tags for text in tag))).encode())
 
 
 def metric_count(life: Life) -> int:

@@ -7,21 +7,35 @@ from typing import TYPE_CHECKING
 
 from tallystream.record import TIMELY_MS
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.layouts import metric_count
+from tallystream_aggregator.table.layouts import metric_count, text_bytes
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tallystream.record import Snapshot
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
 
 BYTES_PER_METRIC = 256
-"""The bytes of names and tags that a life and an app may have for each of the metrics that they may have."""
-APPS = 4
-"""The limits of the table are this many times those of an app."""
+"""The bytes of names and tags that a life may have for each of the metrics that it may have."""
+
+COUNTER = "counter"
+METRIC_BYTES = {COUNTER: 1_600}
+OTHER_METRIC_BYTES = 4_000
+TAG_BYTES = 500
+TEXT_FACTOR = 4
+"""What a metric counts in the table, by its type; each of its tags; and each byte of its name and tags."""
+
+ROW_BYTES = {COUNTER: 200}
+OTHER_ROW_BYTES = 600
+"""What each life that has a metric counts for it, by its type. A value that is left out counts as another row."""
+
+LIFE_BYTES = 2_000
+PART_BYTES = 400
+"""What a life counts besides its texts, and each of its parts."""
+
+APP_QUARTERS = 3
+"""How many quarters of the table an app may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +46,8 @@ class TableSettings:
     at least 5 days.
     `short_form_every_ms`: the assumed reporting interval of a program that publishes the short form.
     `max_record_bytes`, and `max_metrics` of one record and of one life, limit an instance.
-    `max_app_metrics` limits the metrics (name, type and tags) of an app. The limits in bytes, and those of all apps
-    together, follow from it.
+    `max_table_bytes` limits what a shard has in memory: its lives, and its metrics with their rows (`TableSize`). An
+    app may have three quarters of it.
     `otlp_topics`: the topics whose records are OTLP metrics (tallystream_aggregator.otlp).
     """
 
@@ -41,7 +55,7 @@ class TableSettings:
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
-    max_app_metrics: int = 1_000_000
+    max_table_bytes: int = 1 << 30
     otlp_topics: tuple[str, ...] = ()
 
 
@@ -49,23 +63,16 @@ RECORD_SIZE = "record size"
 METRICS_PER_RECORD = "metrics per record"
 METRICS_PER_LIFE = "metrics per life"
 BYTES_PER_LIFE = "bytes of metrics per life"
-METRICS_PER_APP = "metrics per app"
-BYTES_PER_APP = "bytes of metrics per app"
-METRICS_PER_TABLE = "metrics per table"
-BYTES_PER_TABLE = "bytes of metrics per table"
+BYTES_PER_APP = "bytes per app"
+BYTES_PER_TABLE = "bytes per table"
 
 _WHAT = {
     METRICS_PER_RECORD: "that a record may have",
     METRICS_PER_LIFE: "that a life may have",
     BYTES_PER_LIFE: "bytes that the names and tags of a life may have",
-    METRICS_PER_APP: "that an app may have",
-    BYTES_PER_APP: "bytes that the names and tags of an app may have",
-    METRICS_PER_TABLE: "that the table may have",
-    BYTES_PER_TABLE: "bytes that the names and tags of the table may have",
+    BYTES_PER_APP: "bytes that an app may have in the table",
+    BYTES_PER_TABLE: "bytes that the table may have",
 }
-_OF_APP = {METRICS_PER_APP: 1, BYTES_PER_APP: BYTES_PER_METRIC}
-_OF_TABLE = {METRICS_PER_TABLE: APPS, BYTES_PER_TABLE: APPS * BYTES_PER_METRIC}
-"""Limits of the numbers of metrics and of the bytes of their names and tags, as multiples of `max_app_metrics`."""
 
 
 def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
@@ -84,61 +91,63 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
 
 
-def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:
-    """Return the refusal of `number` metrics of a record that exceed a limit."""
-    factor = (_OF_APP | _OF_TABLE).get(limit)
-    if factor is None:
-        allowed = settings.max_metrics * (BYTES_PER_METRIC if limit == BYTES_PER_LIFE else 1)
-    else:
-        allowed = factor * settings.max_app_metrics
-    return Refusal(f"limit: {number} metrics beyond the {allowed} {_WHAT[limit]}")
+def refuse_over_limit(limit: str, what: str, settings: TableSettings) -> Refusal:
+    """Return the refusal of `what` of a record, which exceeds a limit."""
+    allowed = {
+        BYTES_PER_LIFE: settings.max_metrics * BYTES_PER_METRIC,
+        BYTES_PER_APP: _of_app(settings),
+        BYTES_PER_TABLE: settings.max_table_bytes,
+    }.get(limit, settings.max_metrics)
+    return Refusal(f"limit: {what} beyond the {allowed} {_WHAT[limit]}")
 
 
-class MetricQuota:
-    """Counts the metrics of each app and of all apps, and their bytes, and tells when a new one exceeds a limit."""
+def _of_app(settings: TableSettings) -> int:
+    return settings.max_table_bytes * APP_QUARTERS // 4
 
-    def __init__(self, metrics: Iterable[MetricId], settings: TableSettings) -> None:
+
+class TableSize:
+    """Counts the bytes of each app and of all apps, and tells what more would exceed.
+
+    The bytes are those of the lives, metrics and rows that the table has, whatever form they are in. So they are the
+    same in a table that is made again from its rows. They are about the memory that the worst form takes.
+    """
+
+    def __init__(self, settings: TableSettings) -> None:
         self._settings = settings
-        self._used: dict[str | None, tuple[int, int]] = {}  # by app, and that of all apps
-        for metric in metrics:
-            self.add(metric)
+        self._used: dict[str | None, int] = {}  # by app, and that of all apps
 
-    def exceeded_limit(self, life: Life, metric: MetricId, *, known: bool) -> str | None:
-        """Return the limit that a new metric of a life exceeds, or None if it exceeds none.
+    def exceeded_limit(self, app: str, more: int) -> str | None:
+        """Return the limit that `more` bytes of an app exceed, or None if they exceed none."""
+        if self._used.get(app, 0) + more > _of_app(self._settings):
+            return BYTES_PER_APP
+        return BYTES_PER_TABLE if self._used.get(None, 0) + more > self._settings.max_table_bytes else None
 
-        `known` tells whether another life or a forgotten sum has the metric.
-        """
-        size, of_life = size_of(metric), self._settings.max_metrics
-        if metric_count(life) >= of_life:
-            return METRICS_PER_LIFE
-        if life.bytes + size > BYTES_PER_METRIC * of_life:
-            return BYTES_PER_LIFE
-        if known:
-            return None
-        added, most = (1, size), self._settings.max_app_metrics
-        for of, limits in ((metric[0], _OF_APP), (None, _OF_TABLE)):
-            for used, more, (limit, factor) in zip(self._used.get(of, (0, 0)), added, limits.items(), strict=True):
-                if used + more > factor * most:
-                    return limit
-        return None
-
-    def add(self, metric: MetricId) -> None:
-        """Count a new metric."""
-        self._change(metric, 1)
-
-    def remove(self, metric: MetricId) -> None:
-        """No longer count a metric."""
-        self._change(metric, -1)
-
-    def _change(self, metric: MetricId, sign: int) -> None:
-        size = size_of(metric)
-        for of in (metric[0], None):
-            number, used = self._used.pop(of, (0, 0))
-            if number + sign:
-                self._used[of] = (number + sign, used + sign * size)
+    def add(self, app: str, more: int) -> None:
+        """Count `more` bytes of an app; no longer count them if they are negative."""
+        for of in (app, None):
+            used = self._used.pop(of, 0) + more
+            if used:
+                self._used[of] = used
 
 
-def size_of(metric: MetricId) -> int:
-    """Return the bytes of a metric's name and tags, in UTF-8."""
-    _, name, _, tags = metric
-    return len("".join((name, *(text for tag in tags for text in tag))).encode())
+def life_limit(life: Life, metric: MetricId, settings: TableSettings) -> str | None:
+    """Return the limit of a life that a metric exceeds which the life does not have, or None."""
+    if metric_count(life) >= settings.max_metrics:
+        return METRICS_PER_LIFE
+    return BYTES_PER_LIFE if life.bytes + text_bytes(metric) > BYTES_PER_METRIC * settings.max_metrics else None
+
+
+def size_of_metric(metric: MetricId) -> int:
+    """Return the bytes that a metric counts in the table, however many lives have it."""
+    of_type = METRIC_BYTES.get(metric[2], OTHER_METRIC_BYTES)
+    return of_type + TAG_BYTES * len(metric[3]) + TEXT_FACTOR * text_bytes(metric)
+
+
+def size_of_row(metric: MetricId) -> int:
+    """Return the bytes that a metric counts for each life that has it."""
+    return ROW_BYTES.get(metric[2], OTHER_ROW_BYTES)
+
+
+def size_of_life(instance: str, app: str, parts: int) -> int:
+    """Return the bytes that a life counts without its rows."""
+    return LIFE_BYTES + PART_BYTES * parts + TEXT_FACTOR * len((instance + app).encode())

@@ -1,16 +1,24 @@
-"""The lives of a shard: which of them are due, what changed in them, and its rows and events."""
+"""The lives of a shard: what changed in them, its rows and events, and what they count in the size of the table."""
 
 from __future__ import annotations
 
 from collections import Counter
-from heapq import heappop, heappush, heapreplace
-from itertools import count
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.table.deadlines import Deadlines
 from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
-from tallystream_aggregator.table.layouts import Layouts, counts_of
-from tallystream_aggregator.table.limits import MetricQuota, size_of
+from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count, text_bytes
+from tallystream_aggregator.table.limits import (
+    COUNTER,
+    PART_BYTES,
+    ROW_BYTES,
+    TableSize,
+    life_limit,
+    size_of_life,
+    size_of_metric,
+    size_of_row,
+)
 from tallystream_aggregator.table.metric_numbers import MetricNumbers
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.records.outputs import Event
@@ -18,7 +26,7 @@ from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key
 from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.arithmetic.metric_types import Values
@@ -27,41 +35,11 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, LifeId, State
 
 
-class Deadlines:
-    """The lives of each partition by the time of its clock at which something is due.
-
-    A life that has become due later, or has left the partition, is noticed when its first time has come.
-    """
-
-    def __init__(self, due_ms: Callable[[Life], int]) -> None:
-        self._due_ms, self._number = due_ms, count()
-        self._heaps: dict[str, list[tuple[int, int, Life]]] = {}
-
-    def add(self, life: Life) -> None:
-        """Add a life that is new in its partition, or is due earlier than before."""
-        heappush(self._heaps.setdefault(life.partition, []), (self._due_ms(life), next(self._number), life))
-
-    def pop(self, partition: str, now_ms: int) -> list[Life]:
-        """Return the lives that are due, and remove them. A life that was added twice may be returned twice."""
-        heap: list[tuple[int, int, Life]] = self._heaps.get(partition, [])
-        due: list[Life] = []
-        while heap and heap[0][0] <= now_ms:
-            life = heap[0][2]
-            due_ms = self._due_ms(life)
-            if life.partition != partition:
-                heappop(heap)
-            elif due_ms > now_ms:
-                heapreplace(heap, (due_ms, next(self._number), life))
-            else:
-                due.append(heappop(heap)[2])
-        return due
-
-
 class Lives:
     """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
 
     `dirty` are the lives that have changed since the state was last stored, which may be gone. `unused` are the metrics
-    that no life and no forgotten sum has. They do not count in the `quota`, and are dropped after the next step.
+    that no life and no forgotten sum has. They do not count in the `size`, and are dropped after the next step.
     """
 
     def __init__(self, state: State, settings: TableSettings) -> None:
@@ -74,14 +52,18 @@ class Lives:
         self.dirty: set[LifeId] = set()
         self.numbers = MetricNumbers(state.metrics)
         self.next_number = max(state.metrics, default=-1) + 1
-        self.quota = MetricQuota(state.metrics.values(), settings)
+        self._settings = settings
+        self.size = TableSize(settings)
         self.unused: set[int] = set()
-        self._to_drop: set[int] = set()  # of them
         self._baselines = Counter(number for life in self.instances for number in life.baselines)
+        for metric in state.metrics.values():
+            self.size.add(metric[0], size_of_metric(metric))
+        for life in self.instances:
+            self.size.add(life.app, self._size_of(life))
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
-        self._silence = Deadlines(lambda life: life.deadline_ms)
-        self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms)
+        self._silence = Deadlines(lambda life: life.deadline_ms, self.instances)
+        self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms, self.instances)
         for life in self.instances:
             self._set_due(life)
         self.release(state.metrics)
@@ -96,17 +78,33 @@ class Lives:
         if self.instances.is_restart(life, seq):
             self.add_event("restart", life, record)
         self.instances.add(life)
+        self.size.add(life.app, size_of_life(life.instance, life.app, 0))
         return life
+
+    def add_part(self, life: Life) -> str | None:
+        """Count another part of a life and return None, or return the limit that it exceeds."""
+        limit = self.size.exceeded_limit(life.app, PART_BYTES)
+        if limit is None:
+            self.size.add(life.app, PART_BYTES)
+        return limit
+
+    def exceeded_limit(self, life: Life, metric: MetricId, number: int) -> str | None:
+        """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
+        is_used = number >= 0 and number not in self.unused
+        more = size_of_row(metric) + (0 if is_used else size_of_metric(metric))
+        return life_limit(life, metric, self._settings) or self.size.exceeded_limit(life.app, more)
 
     def add_row(self, life: Life, number: int, row: Row) -> None:
         """Add the row of a metric that the life does not have."""
+        metric = self.state.metrics[number]
         self.sums.mark_dirty(life, (number,))
         life.rows[number] = row
-        life.bytes += size_of(self.state.metrics[number])
+        life.bytes += text_bytes(metric)
+        self.size.add(life.app, size_of_row(metric))
         self.holders.add_rows(life, (number,))
         if number in self.unused:
             self.unused.discard(number)
-            self.quota.add(self.state.metrics[number])
+            self.size.add(life.app, size_of_metric(metric))
 
     def remove_rows(self, life: Life, numbers: Iterable[int]) -> None:
         """Remove the rows of these metrics from a life without blocks."""
@@ -114,34 +112,36 @@ class Lives:
         self.sums.mark_dirty(life, removed)
         for number in removed:
             self.publish(life, life.rows.pop(number).part)
-            life.bytes -= size_of(self.state.metrics[number])
+            life.bytes -= text_bytes(self.state.metrics[number])
+            self.size.add(life.app, -size_of_row(self.state.metrics[number]))
         self.holders.remove_rows(life, removed)
         self.release(removed)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Note which of these metrics no life and no forgotten sum has any more."""
+        """Note which of these metrics no life and no forgotten sum has any more.
+
+        A metric of which a life has a baseline stays: it may return.
+        """
         for number in numbers:
-            if number not in self.state.forgotten_sums and not self.holders.has(number) and number not in self.unused:
+            is_kept = number in self.state.forgotten_sums or self._baselines[number] or self.holders.has(number)
+            if not is_kept and number not in self.unused:
                 self.unused.add(number)
-                self._to_drop.add(number)
-                self.quota.remove(self.state.metrics[number])
+                metric = self.state.metrics[number]
+                self.size.add(metric[0], -size_of_metric(metric))
 
     def set_baseline(self, life: Life, number: int, values: Values) -> None:
         """Set the values of a metric of a life that its sum leaves out."""
         self.sums.mark_dirty(life, (number,))
-        self._baselines[number] += number not in life.baselines
+        if number not in life.baselines:
+            self._baselines[number] += 1
+            self.size.add(life.app, size_of_row(self.state.metrics[number]))
         life.baselines[number] = values
 
     def drop_unused(self) -> set[int]:
-        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers.
-
-        A metric of which a life has a baseline stays: it may return.
-        """
-        dropped = {number for number in self._to_drop & self.unused if not self._baselines[number]}
-        self._to_drop = set()
+        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers."""
+        dropped, self.unused = self.unused, set()
         for number in dropped:
             del self._baselines[number]
-            self.unused.discard(number)
             self.sums.drop(number)
             self.numbers.remove(self.state.metrics.pop(number))
         return dropped
@@ -165,7 +165,7 @@ class Lives:
         """Set the time and the partition of the last record that was applied."""
         partition, deadline_ms = record.partition_name, life.deadline_ms
         is_new_here = life.partition != partition  # it is new, or partitions were added and the instance moved here
-        if is_new_here:
+        if is_new_here and life.partition:
             life.offsets.clear()
             for part in life.parts:  # the rows of all parts have the life's partition
                 self.publish(life, part)
@@ -200,9 +200,15 @@ class Lives:
     def _remove(self, life: Life) -> None:
         self.dirty.add(life.id)
         self._changed.pop(id(life), None)
+        self.size.add(life.app, -self._size_of(life))
         self.instances.remove(life)
         self._baselines.subtract(life.baselines.keys())
-        self._to_drop |= life.baselines.keys()
+
+    def _size_of(self, life: Life) -> int:
+        """Return the bytes that a life counts, with its rows and baselines. In blocks it has only counters."""
+        rows = [size_of_row(self.state.metrics[number]) for number in (*life.rows, *life.baselines)]
+        counters = (metric_count(life) - len(life.rows)) * ROW_BYTES[COUNTER]
+        return size_of_life(life.instance, life.app, len(life.parts)) + sum(rows) + counters
 
     def forget(self, partition: str, now_ms: int) -> set[int]:
         """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
@@ -223,19 +229,15 @@ class Lives:
         self.state.forgotten += len(lives)
         changed = self.sums.forget(lives)
         for life in lives:
-            self.release(life.rows)
+            self.release((*life.rows, *life.baselines))
         return changed
-
-    def is_used(self, number: int) -> bool:
-        """Tell whether a life or a forgotten sum has a metric."""
-        return number >= 0 and number not in self.unused
 
     def add_metric(self, metric_id: MetricId) -> int:
         """Add a new metric, and return its number: the next one."""
         number, self.next_number = self.next_number, self.next_number + 1
         self.numbers.add(metric_id, number)
         self.state.metrics[number] = metric_id
-        self.quota.add(metric_id)
+        self.size.add(metric_id[0], size_of_metric(metric_id))
         return number
 
     def mark_changed(self, life: Life, part: int, record: Record) -> None:

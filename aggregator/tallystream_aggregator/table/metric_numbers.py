@@ -61,8 +61,9 @@ class MetricNumbers:
         known = self._numbers.get(name, {})
         if len(known) <= FEW:
             return {number for metric, number in known.items() if forget.has_metric(metric)}
-        asked = [("app", forget.app), ("type", forget.type), *(("tag", *tag) for tag in forget.tags.items())]
-        terms = [term for term in asked if term[1] is not None]
+        asked = (("app", forget.app), ("type", forget.type))
+        terms: list[Term] = [(what, text) for what, text in asked if text is not None]
+        terms += [("tag", *tag) for tag in forget.tags.items()]
         if not terms:
             return set(known.values())
         if name not in self._divided:

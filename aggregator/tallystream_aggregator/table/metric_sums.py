@@ -175,26 +175,23 @@ class MetricSums:
                 self._partials[number].lives += more
                 self._partials[number].instances += more
         self._differences, self._living = {}, Counter()
-        for dirty in self._before.values():
-            for life, before in dirty.values():
-                for number, old in before.items():
-                    self[number].replace(old, self._contribution(life, number))
-                changed.update(before)  # `|=` would copy the set
         for instance, dirty in self._before.items():
-            self._count_instance(instance, dirty)
+            changed.update(*(before for _, before in dirty.values()))  # `|=` would copy the set
+            self._replace_dirty(instance, dirty)
         self._before, self._forced = {}, set()
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
 
-    def _count_instance(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
-        """Count an instance once for each sum in which one of its lives has a current value."""
+    def _replace_dirty(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
+        """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""
         of, was, now, held = self.numbers.of, set[int](), set[int](), Counter[int]()
         for life, before in dirty.values():
             for number, old in before.items():
                 if old is not None and old.current:
                     was.add(of(number))
                 new = self._contribution(life, number)
+                self[number].replace(old, new)
                 held[of(number)] += new is not None
                 if new is not None and new.current:
                     now.add(of(number))

@@ -15,8 +15,7 @@ from tallystream.errors import TallystreamError
 from tallystream.record import identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_values
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
-from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts
-from tallystream_aggregator.table.limits import size_of
+from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, text_bytes
 from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
@@ -169,7 +168,7 @@ class _ShardBuilder:
             **{name: getattr(newest, name) for name in COMMON},
         )
         life.keep_ms = max(row.keep_ms for row in parts)
-        life.bytes = sum(size_of(self.state.metrics[number]) for number in life.rows)
+        life.bytes = sum(text_bytes(self.state.metrics[number]) for number in life.rows)
         life.baselines = {
             self._number_of((row.app, *metric.identity)): stored_values(metric)
             for row in parts

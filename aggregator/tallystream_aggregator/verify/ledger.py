@@ -30,7 +30,7 @@ class Ledger:
         self.tags: set[Tags] = set()
         self.begin: Ends = {}
         otlp: set[str] = set()
-        max_app_metrics = 0
+        max_table_bytes = 0
         at: Ends = {}
         for row in rows:
             otlp |= set(row.otlp)
@@ -40,7 +40,7 @@ class Ledger:
                 at = by_partition(row.end)
                 continue
             self.tags.add(Tags(frozenset(row.drop_tags), None if row.keep_tags is None else frozenset(row.keep_tags)))
-            max_app_metrics = row.max_app_metrics
+            max_table_bytes = row.max_table_bytes
             if row.start:
                 self.start = at = by_partition(row.start)
                 self.changes.clear()
@@ -49,5 +49,5 @@ class Ledger:
             if row.shards:
                 self.changes.append(Change(at, row.shards, row.forget_after_ms))
         self.settings = Settings(otlp_topics=tuple(sorted(otlp)))
-        if max_app_metrics:
-            self.settings = replace(self.settings, max_app_metrics=max_app_metrics)
+        if max_table_bytes:
+            self.settings = replace(self.settings, max_table_bytes=max_table_bytes)

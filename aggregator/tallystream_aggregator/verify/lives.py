@@ -27,15 +27,15 @@ _SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
 class Settings:
     """The numbers in the rules: times in ms, sizes in bytes.
 
-    Options are `forget_after_ms`, `max_app_metrics` and `otlp_topics`.
+    Options are `forget_after_ms`, `max_table_bytes` and `otlp_topics`.
     """
 
     forget_after_ms: int = 7 * 86_400_000
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
-    max_app_metrics: int = 1_000_000
-    """All apps together may have four times as many. Names and tags may have 256 bytes for each metric."""
+    max_table_bytes: int = 2**30
+    """An app may have three quarters of it (docs/table.md, "Limits")."""
     otlp_topics: tuple[str, ...] = ()
     """The topics of OTLP metrics."""
 

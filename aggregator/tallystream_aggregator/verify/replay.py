@@ -15,7 +15,7 @@ from zlib import crc32
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
 from tallystream_aggregator.verify.lives import STAYING, Life, Row, Settings, merged, sum_of
-from tallystream_aggregator.verify.rules import Rules
+from tallystream_aggregator.verify.rules import Rules, letters
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Replay(Rules):
                     continue
                 if end_ms - life.keep_ms >= after_ms:
                     self._forget_life(shard, life)
-                    del lives[name]
+                    self._drop(lives.pop(name))
                     if not lives:
                         del self._instances[instance]
                 else:
@@ -127,23 +127,27 @@ class Replay(Rules):
         instances = [otlp.instance_of(resource) for resource in resources]
         shards = [None if instance is None else self._shard(instance.encode()) for instance in instances]
         first = min((one for one in shards if one is not None), default=first)
-        refused: list[str] = []
+        metrics: list[str] = []
+        others: list[str] = []
         for found, resource in zip(shards, resources, strict=True):
             if (first if found is None else found) != shard:
                 continue
             try:
                 instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
             except RejectedError as error:
-                refused.append(str(error))
+                others.append(str(error))
                 continue
-            refused += map(str, points)
+            metrics += map(str, points)
             for snapshot in snapshots:
                 try:
                     self._note_partition(instance, partition)
-                    refused += self._snapshot(instance, partition, timestamp_ms, snapshot)
+                    of_metrics, of_parts = self._snapshot(instance, partition, timestamp_ms, snapshot)
                 except RejectedError as error:
-                    refused.append(str(error))
-        return refused
+                    others.append(str(error))
+                else:
+                    metrics += of_metrics
+                    others += of_parts
+        return letters(metrics, others)
 
     def identities(self) -> Iterable[Identity]:
         """Return the sum of every metric seen so far, with or without a life that has it."""

@@ -27,8 +27,11 @@ LifeName = tuple[str, str | None]
 EventName = tuple[str, str, str, str, int, str]
 """(kind, app, instance, life, ts in epoch ms, detail)"""
 
-MAX_METRIC_LETTERS = 10
-"""The most dead letters of single metrics that a record makes. The other metrics share one."""
+PART_BYTES = 400
+"""What a part of a life counts in the table."""
+
+MAX_LETTERS = 10
+"""The most dead letters of single metrics that a record makes, and of other parts of it. The others share one."""
 
 
 class Rules:
@@ -42,8 +45,8 @@ class Rules:
         self._settings = settings
         self._instances: dict[str, dict[LifeName, Life]] = {}
         self._lives_by_metric: dict[Identity, dict[Life, None]] = {}
-        self._metric_counts: Counter[str] = Counter()
-        self._metric_bytes: Counter[str] = Counter()
+        self._baselines_by_metric: Counter[Identity] = Counter()
+        self._bytes: Counter[str] = Counter()  # by app, and of all apps
         self._clock = 0  # the time of the record's partition, epoch ms
         self.shards = 1
         self.stale = 0
@@ -91,7 +94,7 @@ class Rules:
             return []
         if isinstance(message, Metric):
             return self._short_form(instance, partition, message)
-        return self._snapshot(instance, partition, timestamp_ms, message)
+        return letters(*self._snapshot(instance, partition, timestamp_ms, message))
 
     def _replace(self, partition: str, timestamp_ms: int, instance: str, value: bytes) -> bool:
         """Apply a snapshot that only replaces the values of the one before. Return False if it does anything else."""
@@ -111,24 +114,21 @@ class Rules:
         self._mark_active(life, partition, snapshot.every_ms)
         return True
 
-    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, snapshot: Snapshot) -> list[str]:
+    def _snapshot(
+        self, instance: str, partition: str, timestamp_ms: int, snapshot: Snapshot
+    ) -> tuple[list[str], list[str]]:
+        """Apply a snapshot. Return why metrics are refused, and other reasons of dead letters."""
         created = decode.created_ms(snapshot.life)
         if timestamp_ms - (created if snapshot.prev is None else snapshot.prev) >= LATE_MS:
             raise RejectedError("too late: a day or more after its prev, or its life's ULID")
         if created - timestamp_ms > LATE_MS:
             raise RejectedError("too early: its life's ULID is more than a day ahead")
-        known = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
-        if known is not None and known.complete != snapshot.complete:
-            raise RejectedError("complete differs from that of the life's earlier snapshots")
-        if known is None and self._is_restart(instance, snapshot, created):
-            self._event("restart", snapshot.app, instance, snapshot.life)
-        life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
-        life.keep_ms, life.complete, life.created_ms = max(life.keep_ms, created), snapshot.complete, created
+        life = self._life_of(instance, partition, snapshot, created)
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
                 self._add(life, snapshot)  # what would be refused has no dead letter
-            return []
+            return [], []
         if life.partition != partition:
             life.current_parts.clear()
         life.current_parts.add(snapshot.part)
@@ -136,12 +136,28 @@ class Rules:
         self._mark_active(life, partition, snapshot.every_ms)
         life.final = snapshot.final
         refused, limits = self._add(life, snapshot)
-        if len(refused) > MAX_METRIC_LETTERS:
-            refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
-        for limit in [*limits, *["metrics per record"] * snapshot.over_limit]:
+        exceeded = [*limits, *["metrics per record"] * snapshot.over_limit]
+        for limit in exceeded:
             self._reached(life, snapshot.life, limit)
-            refused.append(f"too many {limit}")
-        return refused
+        return refused, [f"too many {limit}" for limit in exceeded]
+
+    def _life_of(self, instance: str, partition: str, snapshot: Snapshot, created_ms: int) -> Life:
+        """Return the life of a snapshot, which may be new."""
+        known = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
+        if known is not None and known.complete != snapshot.complete:
+            raise RejectedError("complete differs from that of the life's earlier snapshots")
+        if known is None:
+            self._require_room(snapshot.app, instance, snapshot.life, _life_size(instance, snapshot.app) + PART_BYTES)
+            if self._is_restart(instance, snapshot, created_ms):
+                self._event("restart", snapshot.app, instance, snapshot.life)
+        life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
+        life.keep_ms, life.complete, life.created_ms = max(life.keep_ms, created_ms), snapshot.complete, created_ms
+        if snapshot.part not in life.seqs:
+            if limit := self._over(life.app, PART_BYTES):
+                self._reached(life, snapshot.life, limit)
+                raise RejectedError(f"no room for a part: {limit}")
+            self._count(life.app, PART_BYTES)
+        return life
 
     def _is_restart(self, instance: str, snapshot: Snapshot, created_ms: int) -> bool:
         """Return whether a new life is a restart of its instance (rule 2; docs/otlp.md, "Restart events")."""
@@ -196,8 +212,13 @@ class Rules:
             known = life.baselines.get(identity)
             if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
                 life.baselines[identity] = values
+                if known is None:
+                    self._baselines_by_metric[identity] += 1
+                    self._count(life.app, row_size(identity))
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
+        if ("default", None) not in self._instances.get(instance, {}):
+            self._require_room("default", instance, None, _life_size(instance, "default"))
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
         before, values = life.rows.get(metric.identity), values_of(metric)
@@ -218,16 +239,39 @@ class Rules:
         """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
             return "metrics per life"
-        if life.bytes + _size(identity) > 256 * self._settings.max_metrics:
+        if life.bytes + _text_size(identity) > 256 * self._settings.max_metrics:
             return "bytes of metrics per life"
-        if self._lives_by_metric.get(identity):
-            return None
-        for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
-            if self._metric_counts[whose] >= most:
-                return f"metrics per {'app' if whose else 'table'}"
-            if self._metric_bytes[whose] + _size(identity) > 256 * most:
-                return f"bytes of metrics per {'app' if whose else 'table'}"
-        return None
+        return self._over(life.app, row_size(identity) + (0 if self._is_used(identity) else _metric_size(identity)))
+
+    def _over(self, app: str, more: int) -> str | None:
+        """Return the limit that so many more bytes of an app would exceed, None if they would exceed none."""
+        most = self._settings.max_table_bytes * self.shards  # each of them may have as much
+        if self._bytes[app] + more > most * 3 // 4:
+            return "bytes per app"
+        return "bytes per table" if self._bytes[""] + more > most else None
+
+    def _require_room(self, app: str, instance: str, life: str | None, more: int) -> None:
+        """Refuse a new life if there is no room for it."""
+        if limit := self._over(app, more):
+            self._event("limit", app, instance, life, limit)
+            raise RejectedError(f"no room for a life: {limit}")
+
+    def _count(self, app: str, more: int) -> None:
+        self._bytes[app] += more
+        self._bytes[""] += more
+
+    def _is_used(self, identity: Identity) -> bool:
+        """Return whether a life has a metric, or has left out what it counted before."""
+        return bool(self._lives_by_metric.get(identity)) or self._baselines_by_metric[identity] > 0
+
+    def _drop(self, life: Life) -> None:
+        """Note that a life without rows is gone."""
+        self._count(life.app, -_life_size(life.instance, life.app) - PART_BYTES * len(life.seqs))
+        for identity in life.baselines:
+            self._count(life.app, -row_size(identity))
+            self._baselines_by_metric[identity] -= 1
+            if not self._is_used(identity):
+                self._count(identity[0], -_metric_size(identity))
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
@@ -236,6 +280,7 @@ class Rules:
         if life is None:
             life = Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
             lives[name] = life
+            self._count(life.app, _life_size(instance, life.app))
         life.keep_ms = max(self._clock, life.keep_ms)
         return life
 
@@ -244,29 +289,22 @@ class Rules:
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         if identity not in life.rows:
-            life.bytes += _size(identity)
+            life.bytes += _text_size(identity)
+            is_new = not self._is_used(identity)
+            self._count(life.app, row_size(identity) + is_new * _metric_size(identity))
         life.rows[identity] = row
         if identity not in self._lives_by_metric:
             self._new_metric(identity)
-        lives = self._lives_by_metric.setdefault(identity, {})
-        if not lives:
-            self._count_metric(identity, 1)
-        lives[life] = None
-
-    def _count_metric(self, identity: Identity, sign: int) -> None:
-        """Count a metric that a life has now, or that no life has any more."""
-        for whose in (identity[0], ""):
-            self._metric_counts[whose] += sign
-            self._metric_bytes[whose] += sign * _size(identity)
+        self._lives_by_metric.setdefault(identity, {})[life] = None
 
     def _remove(self, life: Life, identity: Identity) -> None:
         """Remove a row from a life."""
-        lives = self._lives_by_metric[identity]
-        del lives[life]
-        if not lives:
-            self._count_metric(identity, -1)
-        life.bytes -= _size(identity)
-        del life.rows[identity]
+        del self._lives_by_metric[identity][life], life.rows[identity]
+        life.bytes -= _text_size(identity)
+        if not life.forgotten:  # which count as the metric
+            self._count(life.app, -row_size(identity))
+        if not self._is_used(identity):
+            self._count(identity[0], -_metric_size(identity))
 
     def _new_metric(self, identity: Identity) -> None:
         """Note that a metric is seen for the first time."""
@@ -286,7 +324,7 @@ class Rules:
             if life.partition == partition:  # an older snapshot that follows there is stale
                 life.current_parts.update(life.seqs)
             if name == ("default", None):
-                del lives[name]
+                self._drop(lives.pop(name))
 
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
         """Remove metrics from the lives that are in the shard of the record's key: those of the record's partition.
@@ -306,10 +344,31 @@ class Rules:
             self._event("forget", app, "", "", name)
 
 
+def letters(metrics: list[str], others: list[str]) -> list[str]:
+    """Return the reasons of a record's dead letters: those of refused metrics, and all others."""
+    for reasons in (metrics, others):
+        if len(reasons) > MAX_LETTERS:
+            reasons[MAX_LETTERS:] = ["more of this record is refused"]
+    return metrics + others
+
+
 def _widened(values: Values, others: Values) -> Values:
     """Return the values of a row. The others only widen the range of positions, min and max."""
     return replace(values, **extremes(values.type, [values, others]))
 
 
-def _size(identity: Identity) -> int:
+def _text_size(identity: Identity) -> int:
     return len(identity[2].encode()) + sum(len(name.encode()) + len(value.encode()) for name, value in identity[3])
+
+
+def _metric_size(identity: Identity) -> int:
+    return (1_600 if identity[1] == "counter" else 4_000) + 500 * len(identity[3]) + 4 * _text_size(identity)
+
+
+def row_size(identity: Identity) -> int:
+    """Return what a metric counts in the table for each life that has it, in bytes."""
+    return 200 if identity[1] == "counter" else 600
+
+
+def _life_size(instance: str, app: str) -> int:
+    return 2_000 + 4 * (len(instance.encode()) + len(app.encode()))

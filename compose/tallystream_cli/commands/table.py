@@ -20,9 +20,7 @@ class AggregateCommand(o.Sections):
             *("checkpoint", "start", "standby", "catch_up", "ready_file"),
             *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
-        "Latency and limits": (
-            *("latency", "epoch", "max_rate", "forget_after_days", "max_app_metrics", "on_data_loss"),
-        ),
+        "Latency and limits": (*("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),),
         "Spark": ("master", "driver_memory"),
         "Store": ("store",),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
@@ -75,15 +73,18 @@ def aggregate(
         float,
         typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 5 or more."),
     ] = 7.0,
-    max_app_metrics: Annotated[
-        int,
-        typer.Option(help="The maximum number of metrics (name, type and tags) of an app; further ones are rejected."),
-    ] = 1_000_000,
+    table_memory: Annotated[
+        str,
+        typer.Option(
+            help="The most memory that the table of a shard may take, as in 800m or 2g; further lives and metrics are "
+            "refused. An app may take three quarters of it."
+        ),
+    ] = "1g",
     otlp_topic: o.OtlpTopic = None,
     shards: o.Shards = None,
     drop_tag: o.DropTag = None,
     keep_tags: o.KeepTags = None,
-    master: o.Master = "local[2,4]",
+    master: o.Master = None,
     driver_memory: o.DriverMemory = "1g",
     store: Annotated[
         str | None,
@@ -98,6 +99,7 @@ def aggregate(
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate import job
+    from tallystream_aggregator.jobs.aggregate.memory import parse_memory
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.limits import TableSettings
@@ -120,7 +122,7 @@ def aggregate(
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
         table=TableSettings(
             forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
-            max_app_metrics=max_app_metrics,
+            max_table_bytes=parse_memory("--table-memory", table_memory),
             otlp_topics=tuple(otlp_topic or ()),
         ),
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),

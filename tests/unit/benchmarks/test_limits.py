@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
+from benchmarks.limits import __main__ as limits
 from benchmarks.limits.__main__ import inputs
 from benchmarks.limits.measuring import cost
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_there_are_two_hundred_inputs_of_every_parser() -> None:
@@ -17,6 +22,14 @@ def test_there_are_two_hundred_inputs_of_every_parser() -> None:
         *("snapshot", "sketch", "short form", "forget", "tombstone", "clock", "unreadable"),
         *("OTLP protobuf", "OTLP JSON", "OTLP sketch", "OTLP histogram"),
     }
+
+
+def test_only_what_is_documented_may_be_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small histogram with many bounds is: its counters have 70 times its bytes."""
+    arguments = ["--only", "OTLP histogram: 100 bounds, 0 attributes"]
+    assert limits.main(arguments) == 0
+    monkeypatch.setattr(limits, "DOCUMENTED", {"OTLP histogram": (1_000.0, 10.0)})
+    assert limits.main(arguments) == 1
 
 
 def test_the_cost_of_an_input_counts_what_it_publishes_and_stores() -> None:

@@ -141,7 +141,7 @@ class Driver:
             start=table.offsets,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,
-            max_app_metrics=self._settings.table.max_app_metrics,
+            max_table_bytes=self._settings.table.max_table_bytes,
             otlp=list(self._settings.table.otlp_topics),
             drop_tags=table.sum_tags.drop,
             keep_tags=table.sum_tags.keep,

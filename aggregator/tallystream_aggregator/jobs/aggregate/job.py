@@ -12,6 +12,7 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
+from tallystream_aggregator.jobs.aggregate.memory import warn_of_memory
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets, ends_of
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
@@ -23,7 +24,7 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.processor import KafkaAccess
-from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm, with_slots
+from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -59,12 +60,14 @@ def run(settings: AggregateSettings) -> int:
             looking = access(lambda: False)  # an early stop is no error
             begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
+            warn_of_memory(settings, begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
             session = build_session(
                 "tallystream aggregate",
-                master=with_slots(settings.master, begin.loops),
+                # Four tries of each task. A slot is no core: the loops wait for records most of the time.
+                master=settings.master or f"local[{max(2, begin.loops)},4]",
                 driver_memory=settings.driver_memory,
                 conf=SETTINGS,
             )

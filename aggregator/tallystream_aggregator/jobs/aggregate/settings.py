@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.sum_tags import SumTags
 
 MAX_SHARDS = 1024
+MIN_TABLE_BYTES = 10 << 20
 
 LOW = "low"
 LOW_SPACING_S = 0.02
@@ -62,8 +63,8 @@ class AggregateSettings:
     summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops or continues when unread
     records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`, beside the
     OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
-    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `store` is what it ships
-    sums and events to, as `tallystream ship` does.
+    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None
+    for this machine. `store` is what it ships sums and events to, as `tallystream ship` does.
     """
 
     bootstrap_servers: str
@@ -82,15 +83,15 @@ class AggregateSettings:
     table: TableSettings = field(default_factory=TableSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
-    master: str = "local[2,4]"
+    master: str | None = None
     shards: int | None = None
     sum_tags: SumTags | None = None
     driver_memory: str = "1g"
     store: StoreSettings | None = None
 
     def __post_init__(self) -> None:
-        if self.table.max_app_metrics < 1:
-            raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
+        if self.table.max_table_bytes < MIN_TABLE_BYTES:
+            raise ConfigError("--table-memory", self.table.max_table_bytes, "give 10m or more")
         parse_latency(self.latency)
         if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
             raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from contextlib import contextmanager
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.positions import ByTopic
 
 log = logging.getLogger(__name__)
-
-_LOCAL = re.compile(r"local\[(\d+)((?:,\d+)?)\]")
 
 OBSERVED = "epochs"
 """The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [EPOCH_ROW, …]}}`."""
@@ -68,15 +65,6 @@ LOOP = "TALLYSTREAM_LOOP"
 """The environment variable with the number of the loop in its Python workers."""
 
 _environment = threading.Lock()
-
-
-def with_slots(master: str, loops: int) -> str:
-    """Return a local master with a slot for each loop at least; any other is returned as it is.
-
-    A slot is no core: the loops wait for records most of the time.
-    """
-    match = _LOCAL.fullmatch(master)
-    return master if match is None else f"local[{max(int(match[1]), loops)}{match[2]}]"
 
 
 def require_slots(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:

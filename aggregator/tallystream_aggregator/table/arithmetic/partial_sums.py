@@ -87,6 +87,13 @@ class PartialSum:
         cell.integers += difference  # type: ignore[union-attr]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no life adds anything. A gauge of silent lives is empty, too."""
+        missing = 0 if self.merged is None else self.merged.missing
+        terms = any(cell.terms if isinstance(cell, Sum) else cell.value is not None for cell in self.cells)
+        return not (self.lives or self.instances or self.forgotten or missing or terms)
+
+    @property
     def lost(self) -> bool:
         """Whether an extreme has to be found again among all lives."""
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)

@@ -20,7 +20,7 @@ from tallystream_aggregator.table import TableSettings
         ("epoch_s", 0.5),
         ("latency", "soon"),
         ("bootstrap_servers", ""),
-        ("table", TableSettings(max_app_metrics=0)),
+        ("table", TableSettings(max_table_bytes=0)),
     ],
 )
 def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: object) -> None:

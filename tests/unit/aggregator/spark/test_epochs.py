@@ -22,7 +22,7 @@ from tallystream_aggregator.spark.epochs.processor import (
     EpochSettings,
     StopFile,
 )
-from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
+from tallystream_aggregator.spark.epochs.query import import_modules, rows_of
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.layout import LoopId
@@ -175,18 +175,6 @@ def test_a_task_s_process_collects_nothing_but_after_an_epoch() -> None:
     Job().epoch()
     assert not gc.isenabled()
     assert gc.get_freeze_count() > 1000
-
-
-def test_a_local_master_has_a_slot_for_each_loop() -> None:
-    """More slots than cores are fine. Other masters stay as they are."""
-    masters = ["local[2,4]", "local[2]", "local[8,4]", "local[*]", "spark://here:7077"]
-    assert [with_slots(master, 4) for master in masters] == [
-        "local[4,4]",
-        "local[4]",
-        "local[8,4]",
-        "local[*]",
-        "spark://here:7077",
-    ]
 
 
 def test_a_stop_file_is_seen_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

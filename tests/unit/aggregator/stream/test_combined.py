@@ -109,3 +109,28 @@ def test_a_deleted_partial_sum_is_taken_out() -> None:
     last = (shard.end + 1, BEGIN_MS, rows[-1][2], rows[-1][3])
     combined.add(Chunk(shard.place, [*rows, deleted, last], shard.end + 2), 0)
     assert len(sums(combined)) == len(rows) - 2
+
+
+def test_a_metric_that_no_shard_has_any_more_is_dropped_after_its_last_sum() -> None:
+    """Otherwise a combiner would keep every name that ever was. The metric may come back."""
+    shard, combined = Shard(1, 2), begun(2)
+    snapshot = b'{"name":"n","value":5}'
+    for number, (value, kept, count) in enumerate([(snapshot, 1, 5), (None, 0, 0), (snapshot, 1, 5)]):
+        chunk = Chunk(Place("metrics", 0), [(number, BEGIN_MS, b"app-2", value)], number + 1)
+        combined.add(Chunk(shard.place, shard.step([chunk]), shard.end), 0)
+        (total,) = combined.changes()
+        assert (total.count, total.ts, combined_metrics(combined)) == (count, BEGIN_MS, kept)
+
+
+def test_a_combiner_that_starts_again_does_not_keep_what_no_shard_has() -> None:
+    """What was published is not published again, and the empty partial sums on the topic are not kept."""
+    shard, combined = Shard(1, 2), begun(2)
+    chunk = Chunk(
+        Place("metrics", 0), [(0, BEGIN_MS, b"app-2", b'{"name":"n","value":5}'), (1, BEGIN_MS, b"app-2", None)], 2
+    )
+    combined.add(Chunk(shard.place, shard.step([chunk]), shard.end), shard.end)
+    assert (combined.changes(), combined_metrics(combined)) == ([], 0)
+
+
+def combined_metrics(combined: Combined) -> int:
+    return len(combined._group._shard_sums)  # it has no effect but memory

@@ -52,7 +52,8 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
     with_block = state_with_block(metrics, order, counts)
     with_rows = copy.deepcopy(with_block)
     (life,) = with_rows.lives["app-1"].values()
-    Layouts(with_rows.metrics).blocks_to_rows(life)
+    for part in list(life.blocks):
+        Layouts(with_rows.metrics).block_to_rows(life, part)
     assert not life.blocks
     one, other = publish(Table(with_block)), publish(Table(with_rows))
     assert one.totals == other.totals

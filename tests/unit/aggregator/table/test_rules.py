@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import pytest
 
@@ -272,77 +271,6 @@ def test_rule_11_names_and_tags_of_a_life_have_a_limit_in_bytes() -> None:
     assert len(topic.changes.dead) == 1
     topic.append(b"other", b'{"forget":{"metric":"%s"}}' % (b"a" * 500))
     assert topic.snapshot(counter(1, "d" * 5), part=1, seq=3).sum("d" * 5).count == 1
-
-
-def test_rule_11_metrics_that_nothing_has_any_more_leave_room_for_others() -> None:
-    """A tombstone and a forget record free what no other life has. The table drops these metrics."""
-    topic = Topic(TableSettings(max_app_metrics=2))
-    topic.snapshot(counter(1, "a"), counter(2, "b"), counter(3, "c"))
-    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
-    topic.append(b"other", b'{"forget":{"metric":"b"}}')
-    topic.append(b"app-1", None)
-    topic.snapshot(counter(3, "c"), counter(4, "d"), counter(5, "e"), seq=2)
-    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
-    assert {metric[1] for metric in topic.table.state.metrics.values()} == {"c", "d"}
-
-
-def test_rule_11_new_metrics_over_the_limit_of_an_app_are_refused_and_the_rest_counts() -> None:
-    """New metrics over the limit make one dead letter a record and one event a life. Known metrics still count."""
-    topic = Topic(TableSettings(max_app_metrics=2)).snapshot(*(counter(1, name) for name in "abcd"))
-    assert topic.reasons() == ["limit: 2 metrics beyond the 2 that an app may have"]
-    assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "metrics per app")]
-    assert [total.metric[1] for total in topic.changes.totals] == ["a", "b"]
-    topic.snapshot(counter(1, "e"), counter(2, "a"), seq=2)
-    assert (topic.sum("a").count, len(topic.changes.dead), topic.kinds()) == (2, 1, [])
-    assert topic.snapshot(counter(1, "b"), key=b"app-2", life=SECOND).sum("b").count == 2
-    assert topic.snapshot(counter(1, "c"), key=b"x", life=SECOND, app="other").sum("c").count == 1
-    assert topic.short(1).sum("n").app == "default"
-    assert len(topic.table.state.metrics) == 4
-    topic.table = Table(unpack(pack(topic.table.state)), TableSettings(max_app_metrics=2))
-    topic.snapshot(counter(1, "c"), key=b"app-3", life=SECOND)
-    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
-
-
-@pytest.mark.parametrize(
-    ("apps", "metrics", "limit", "reason"),
-    [
-        (
-            ["shop"],
-            [counter(1, "n" * 400), counter(1, "m" * 400), counter(1, "s", tags={"é": "é" * 111})],
-            "bytes of metrics per app",
-            "limit: 1 metrics beyond the 1024 bytes that the names and tags of an app may have",
-        ),
-        (
-            [f"app {number}" for number in range(5)],
-            [counter(1, name) for name in "abcd"],
-            "metrics per table",
-            "limit: 4 metrics beyond the 16 that the table may have",
-        ),
-        (
-            [f"app {number}" for number in range(9)],
-            [counter(1, "n" * 500)],
-            "bytes of metrics per table",
-            "limit: 1 metrics beyond the 4096 bytes that the names and tags of the table may have",
-        ),
-    ],
-)
-def test_rule_11_names_and_tags_have_limits_in_bytes_and_all_apps_together(
-    apps: list[str], metrics: list[Any], limit: str, reason: str
-) -> None:
-    """The limit is 256 bytes for each metric that an app may have. The limits of the table are four times as high."""
-    topic = Topic(TableSettings(max_app_metrics=4))
-    for app in apps:
-        assert topic.kinds() == []
-        topic.snapshot(*metrics, app=app, key=app.encode())
-    assert (topic.reasons(), [event.detail for event in topic.changes.events]) == ([reason], [limit])
-
-
-def test_rule_11_a_counter_of_the_short_form_beyond_a_limit_is_a_dead_letter() -> None:
-    """The limits are those of the app "default". Known counters still count."""
-    topic = Topic(TableSettings(max_app_metrics=1)).short(1)
-    topic.append(b"script", b'{"name":"m","value":1}')
-    assert topic.reasons() == ["limit: 1 metrics beyond the 1 that an app may have"]
-    assert (len(topic.table.state.metrics), topic.short(2).sum().count) == (1, 2)
 
 
 def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:

@@ -68,9 +68,9 @@ def test_the_tags_that_sums_have_had_are_known() -> None:
 
 def test_the_settings_of_the_replay_come_from_the_ledger() -> None:
     """The topics of OTLP metrics are those of all rows, the maximum number of metrics is the newest one."""
-    rows = [replace(opened(1), otlp=["a"], max_app_metrics=7), replace(epoch(10), otlp=["a", "b"])]
-    assert Ledger(rows).settings == Settings(otlp_topics=("a", "b"), max_app_metrics=7)
-    assert Ledger([*rows, replace(opened(2), max_app_metrics=9)]).settings.max_app_metrics == 9
+    rows = [replace(opened(1), otlp=["a"], max_table_bytes=7), replace(epoch(10), otlp=["a", "b"])]
+    assert Ledger(rows).settings == Settings(otlp_topics=("a", "b"), max_table_bytes=7)
+    assert Ledger([*rows, replace(opened(2), max_table_bytes=9)]).settings.max_table_bytes == 9
     assert Ledger([]).settings == Settings()
 
 

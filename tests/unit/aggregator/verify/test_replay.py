@@ -316,23 +316,16 @@ def test_metrics_within_a_limit_count() -> None:
     assert len(records.snapshot(counter(1, "x" * 500), seq=3).refused) == 1
 
 
-@pytest.mark.parametrize(
-    ("apps", "metrics"),
-    [
-        (1, [counter(1, name) for name in "abcde"]),
-        (1, [counter(1, "n" * 500), counter(1, "m" * 500), counter(1, "o" * 25)]),
-        (5, [counter(1, name) for name in "abcd"]),
-        (9, [counter(1, "n" * 500)]),
-    ],
-)
-def test_metrics_beyond_those_of_an_app_and_of_all_apps_are_refused(apps: int, metrics: list[Any]) -> None:
-    """Rule 11: each limit, in metrics or bytes, makes one dead letter a record. Known metrics still count."""
-    records = Records(Settings(max_app_metrics=4))
-    for number in range(apps):
-        assert not records.refused
-        records.snapshot(*metrics, app=f"app {number}", key=b"app-%d" % number)
-    assert len(records.refused) == 1
-    assert not records.snapshot(metrics[0], app="app 0", key=b"app-0", seq=2).refused
+def test_lives_parts_and_metrics_beyond_the_room_of_the_table_are_refused() -> None:
+    """Rule 11: an app may have three quarters of the bytes. What is known still counts."""
+    records = Records(Settings(max_table_bytes=8_000)).snapshot(counter(1, "a"), counter(2, "b"))
+    assert records.refused == ["too many bytes per app"]
+    assert records.snapshot(counter(1), life=SECOND).refused == ["no room for a life: bytes per app"]
+    assert not records.snapshot(counter(5, "a"), seq=2).refused
+    assert not records.snapshot(key=b"app-2", app="other").refused
+    assert records.snapshot(key=b"app-3", app="other").refused == ["no room for a life: bytes per table"]
+    records.append(b"app-1", None)
+    assert not records.snapshot(counter(2, "b"), seq=3).refused
 
 
 def test_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
