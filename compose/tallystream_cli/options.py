@@ -91,28 +91,12 @@ At = Annotated[
 ]
 App = Annotated[str, typer.Argument(help="The name of the app.")]
 Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
-LocalAnyStore = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        help="local:PATH, influxdb:URL, graphite:HOST:PORT or otlp:URL; by default the local system's in this folder.",
-        envvar="TALLYSTREAM_STORE",
-        show_envvar=True,
-    ),
-]
 AnyStore = Annotated[
     str,
     typer.Option(
         help="local:PATH, influxdb:URL, graphite:HOST:PORT, otlp:URL or prometheus:[HOST:]PORT.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
-    ),
-]
-InfluxCa = Annotated[
-    str | None,
-    typer.Option(
-        "--influxdb-ca",
-        help="CA certificates (PEM) to verify InfluxDB's; by default INFLUXDB_CA_FILE, or the system's.",
     ),
 ]
 GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
@@ -257,24 +241,15 @@ def rules(
 
 
 def at_ms(at: str | None) -> int | None:
-    """Return the time of --at as epoch milliseconds; None: now.
+    """Return the time of --at as epoch milliseconds; without an offset from UTC it is in UTC. None: now.
 
     Raises:
-        ConfigError: it is no time.
-    """
-    return None if at is None else time_ms("--at", at)
-
-
-def time_ms(option: str, text: str) -> int:
-    """Return an ISO 8601 time as epoch milliseconds; without an offset from UTC it is in UTC.
-
-    Raises:
-        ConfigError: `text` is no such time, or not in the years 1970 to 2261.
+        ConfigError: `at` is no ISO 8601 time, or not in the years 1970 to 2261.
     """
     try:
-        return parse_time_ms(text)
+        return None if at is None else parse_time_ms(at)
     except ValueError as error:
-        raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
+        raise ConfigError("--at", at, "give a time in UTC, as in 2026-11-20T03:12") from error
 
 
 def whole_ms(option: str, number: float, unit_ms: int) -> int:

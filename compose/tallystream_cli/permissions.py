@@ -39,7 +39,7 @@ _READING = "librdkafka requires a group ID; nothing is committed"
 
 _TRANSACTIONS = "transactions of the shards, the combiner and the lease"
 TRANSACTIONAL_ID = "transactional ID"
-_TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
+_TOPIC_CHECKS = "partitions, configuration"
 
 PERMISSIONS = (
     Permission("reporter", "topic", "metrics", ("Write",), "snapshots"),
@@ -73,8 +73,6 @@ PERMISSIONS = (
     ),
     Permission("ship", "group", "tallystream-shipper", ("Read",), "membership and positions"),
     Permission("ship", "group", "tallystream-reading", ("Read",), _READING),
-    Permission("replay", "topic", "metrics-agg", ("Read", "DescribeConfigs"), "sums; how long they are kept"),
-    Permission("replay", "group", "tallystream-reading", ("Read",), _READING),
     Permission("rebuild", "topic", "metrics-table", ("Read", "Write"), "rows, and what is published"),
     Permission("rebuild", "topic", "metrics-agg", ("Read", "Write"), "sums"),
     Permission("rebuild", "topic", "metrics-shards", ("Read", "Write", "Create"), "sums of several shards"),

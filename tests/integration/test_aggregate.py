@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,13 @@ from support.exactness import assert_exact
 from support.fleet import Fleet
 from support.kafka import committed, end_offsets, latest_sums, read_topic
 from support.wait import wait_until
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.base import Field
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -71,13 +74,20 @@ class Instance:
         wait_until(lambda: self.acknowledged() > before + more, 60, f"{self.journal.stem} counts")
 
 
+def _shipped(store: StoreSettings) -> dict[str, Field | None]:
+    """Return the newest point of the counter in the store."""
+    with closing(open_reader(store)) as reader:
+        found = reader.read("records.processed", ["count", "lives"], start_ms=0, end_ms=2**62)
+    return {"count": None, "lives": None} | {one.field: one.values[-1] for one in found}
+
+
 def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
     """One instance is stopped and one is killed with SIGKILL; both start again under the same IDs.
 
     The sum equals the replay's, includes every increment that was acknowledged, and never decreases. An instance that
-    is killed while no aggregator runs is detected after the next start.
+    is killed while no aggregator runs is detected after the next start. That one also ships its sums, by `--store`.
     """
     instances = {name: Instance(broker, topics.metrics, name, tmp_path) for name in ("orders-1", "orders-2")}
 
@@ -106,9 +116,12 @@ def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
             instance.process.kill()
             instance.process.wait(30)
     assert living() == [1]
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--store", store.spec):
         wait_until(lambda: living() == [0], 120, "its silence is detected")
         wanted = assert_exact(broker, topics)
+        wait_until(lambda: _shipped(store)["lives"] == 0, 60, "the newest sum is shipped")
+    assert _shipped(store)["count"] == wanted["orders", "records.processed", "counter", ()]["count"]
     total = wanted["orders", "records.processed", "counter", ()]["count"]
     assert total >= sum(instance.acknowledged() for instance in instances.values()) > 200
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.agg)]

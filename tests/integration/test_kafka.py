@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import ConfigResource, NewTopic
 
 from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
@@ -18,7 +17,6 @@ from tallystream_aggregator.jobs.aggregate.start_position import GROUP
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
 from tallystream_aggregator.stream.reading import committed_records
@@ -26,22 +24,10 @@ from tallystream_aggregator.stream.reading import committed_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from confluent_kafka.admin import AdminClient
-
+    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-
-def test_topics_that_a_broker_created_on_first_use_get_append_times(admin: AdminClient, topic_prefix: str) -> None:
-    """The table's clock is the broker's. Topics with append times already stay as they are."""
-    topics = Topics(topic_prefix)
-    admin.create_topics([NewTopic(topics.metrics, 1, 1)])[topics.metrics].result()
-    for _ in range(2):
-        create_topics(admin, topics, correct=True)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
-        found = admin.describe_configs([resource])[resource].result()
-        assert found["message.timestamp.type"].value == "LogAppendTime"
 
 
 def test_the_group_has_the_positions_of_a_new_table(broker: KafkaBroker, topics: Topics) -> None:

@@ -15,8 +15,8 @@ from support.processes import kill_tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.shipping.latest_reader import LatestReader
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.terminal.latest_reader import LatestReader
 from tallystream_dashboards.terminal.sums import read_sums
 
 if TYPE_CHECKING:

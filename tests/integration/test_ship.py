@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from support.health import ask, base, internal_metrics
 from support.kafka import committed, end_offsets, read_topic
@@ -102,6 +102,30 @@ def test_every_sum_is_its_point_through_a_kill(
     log = (tmp_path / "ship.log").read_text()
     assert "can't be read and is not shipped" in log
     assert not store.token or store.token not in log
+
+
+def test_offsets_that_are_set_back_ship_a_period_again(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A store that was emptied gets every point again from the group's new offset on, as the runbook says."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    wanted.publish(300)
+    for attempt in range(2):
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, "--no-events") as process:
+            wait_shipped(process, tmp_path, wanted, store)
+            _committed_to_the_end(broker, topic_prefix, topics.agg)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0
+        assert wanted.missing(store) == 0
+        if attempt == 0:
+            for path in tmp_path.glob("store.db*"):
+                path.unlink()
+            back = ConsumerGroupTopicPartitions(
+                topic_prefix + "tallystream-shipper", [TopicPartition(topics.agg, 0, 0)]
+            )
+            for done in admin.alter_consumer_group_offsets([back]).values():
+                done.result(LIMIT_S)
 
 
 def test_of_two_shippers_of_a_group_one_stands_by_and_takes_over(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from support.commands import command, run
 from support.processes import named, tree
@@ -158,8 +158,12 @@ def assert_topics_are_created_on_first_use(data: Path) -> None:
     producer.produce("orders", b"one", on_delivery=lambda error, _: errors.append(str(error)))
     assert producer.flush(60) == 0
     assert errors == ["None"]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
+    admin = AdminClient(options)
+    config = admin.describe_configs([resource])[resource].result(30)
+    assert config["message.timestamp.type"].value == "LogAppendTime"  # `metrics` can be created in this way, too
     assert run("verify", "--bootstrap-servers", servers, "--topic-prefix", "typo-").returncode == 2
-    topics = AdminClient(options).list_topics(timeout=30).topics
+    topics = admin.list_topics(timeout=30).topics
     assert not [name for name in topics if name.startswith("typo-")]
     assert "otlp_metrics" in topics
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream_dashboards.grafana.push.job import PushSettings, run
-from tallystream_dashboards.grafana.push.model import PushFailedError, PushRefusedError
+from tallystream_dashboards.grafana.push.job import PushFailedError, PushRefusedError, PushSettings, run
 from tallystream_dashboards.grafana.resources import Resources, resources
 
 if TYPE_CHECKING:
@@ -124,8 +123,3 @@ def save_as_person(grafana: GrafanaStub, uid: str, title: str) -> None:
     saved = grafana.state.dashboards[uid]
     body = {"dashboard": saved["dashboard"] | {"title": title}, "folderUid": saved["meta"]["folderUid"], "message": ""}
     assert grafana.state.save_dashboard(body, "anna")[0] == 200
-
-
-def change_rule_as_person(grafana: GrafanaStub, uid: str, **fields: Any) -> None:
-    """Change fields of a rule, as a person does in Grafana."""
-    grafana.state.rules[uid] |= fields

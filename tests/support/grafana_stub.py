@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from support.grafana_stub_state import JSON, Response
 
-ALL = (
-    *("folders:create", "folders:write", "dashboards:create", "dashboards:write", "dashboards:delete"),
-    *("datasources:create", "datasources:write", "datasources:delete", "alert.provisioning:write"),
-)
 NOT_FOUND: Response = (404, {"message": "not found"})
 
 
@@ -40,7 +36,6 @@ class GrafanaStub:
 
     Attributes:
         writes: all requests that are not GET.
-        permissions: the token's permissions; None: they are not listed.
         versions_in_a_list: answer as Grafana before 11.3.
         redirect: redirect every request to this URL; empty: none.
         problems: requests that Grafana would not understand.
@@ -56,7 +51,6 @@ class GrafanaStub:
     ) -> None:
         self.token, self.path = token, path
         self.state = GrafanaState()
-        self.permissions: tuple[str, ...] | None = ALL
         self.versions_in_a_list = False
         self.redirect = ""
         self.writes: list[str] = []
@@ -115,41 +109,25 @@ class GrafanaStub:
         match (method, *path):
             case ("GET", "health"):
                 return 200, {"database": "ok", "version": "13.2.0"}
-            case ("GET", "access-control", "user", "permissions"):
-                return NOT_FOUND if self.permissions is None else (200, {name: ["*"] for name in self.permissions})
             case ("GET", "folders", uid):
                 return _resource(state.folders.get(uid))
             case ("POST", "folders"):
                 return state.create_folder(body)
             case ("PUT", "folders", uid):
                 return state.update_folder(uid, body)
-            case ("GET", "datasources"):
-                hidden = ("secureJsonFields", "version")
-                return 200, [{k: v for k, v in one.items() if k not in hidden} for one in state.datasources.values()]
             case ("POST", "datasources"):
                 return state.create_datasource(body)
             case ("GET", "datasources", "uid", uid):
                 return _resource(state.datasources.get(uid))
             case ("PUT", "datasources", "uid", uid):
                 return state.update_datasource(uid, body)
-            case ("DELETE", "datasources", "uid", uid):
-                return _resource(state.datasources.pop(uid, None))
-            case ("GET", "search") if query.keys() <= {"type", "folderUIDs", "limit"}:
-                uids = query["folderUIDs"]
-                return 200, [{"uid": k} for k, v in state.dashboards.items() if v["meta"]["folderUid"] in uids]
             case ("GET", "dashboards", "uid", uid):
                 return _resource(state.dashboards.get(uid))
-            case ("DELETE", "dashboards", "uid", uid):
-                return _resource(state.dashboards.pop(uid, None))
             case ("GET", "dashboards", "uid", uid, "versions"):
                 versions = state.versions[uid][: int(query["limit"][0])]
                 return 200, versions if self.versions_in_a_list else {"continueToken": "", "versions": versions}
             case ("POST", "dashboards", "db"):
                 return state.save_dashboard(body, "sa-push")
-            case ("GET", "v1", "provisioning", "alert-rules"):
-                return 200, list(state.rules.values())
-            case ("DELETE", "v1", "provisioning", "alert-rules", uid):
-                return (204, None) if state.rules.pop(uid, None) else NOT_FOUND
             case ("GET", "v1", "provisioning", "folder", folder, "rule-groups", title):
                 return _resource(state.group(folder, title))
             case ("PUT", "v1", "provisioning", "folder", folder, "rule-groups", title):

@@ -127,8 +127,8 @@ class GrafanaState:
         for rule in body["rules"]:
             require_known(rule, RULE)
             was = self.rules.get(rule["uid"])
-            if was is not None and was["provenance"] == "file":
-                return 409, {"message": f"cannot change provenance from 'file' to '{provenance}'"}
+            if was is not None and was["provenance"] not in ("", provenance):
+                return 409, {"message": f"cannot change provenance from '{was['provenance']}' to '{provenance}'"}
         kept = {rule["uid"] for rule in body["rules"]}
         current = self.group(folder, title)
         for removed in {rule["uid"] for rule in (current["rules"] if current else ())} - kept:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -26,6 +28,7 @@ from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Sink
@@ -65,7 +68,36 @@ class ShipSettings:
 
 
 def run(settings: ShipSettings) -> int:
-    """Ship until SIGTERM or SIGINT, then return 0.
+    """Ship until SIGTERM or SIGINT, then return 0. Delivery and errors are those of `ship`."""
+    ship(settings, StopRequest().install())
+    return 0
+
+
+@contextmanager
+def shipping(settings: ShipSettings, stop: SignalSafeEvent) -> Iterator[None]:
+    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error."""
+    ended, errors = SignalSafeEvent(), list[Exception]()
+
+    def work() -> None:
+        try:
+            ship(settings, ended)
+        except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
+            errors.append(error)
+            stop.set()
+
+    thread = Thread(target=work, name="tallystream-ship", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
+    """Ship until `stop` is set.
 
     Delivery: every sum on `metrics-agg` becomes its point, at least once and in order within a series, and so do events
     and rows if the settings include them. A store that is unavailable delays points and loses none. A store of only the
@@ -76,7 +108,6 @@ def run(settings: ShipSettings) -> int:
         ConfigError: a setting can't be used, or the store rejects it.
         TallystreamError: the broker can't be reached, or forbids something.
     """
-    stop = StopRequest().install()
     cluster = settings.cluster
     topics, kafka = Topics(cluster.topic_prefix), cluster.options
     with ExitStack() as stack:
@@ -105,7 +136,6 @@ def run(settings: ShipSettings) -> int:
             if shipper.step() and ready is not None:
                 ready.touch()
                 ready = None
-    return 0
 
 
 def _set_up(sink: Sink) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.clients import TIMEOUT_S
@@ -75,13 +75,9 @@ def create_topics(
     *,
     partitions: int = 1,
     shards: int = 1,
-    correct: bool = False,
     only: Collection[str] | None = None,
 ) -> list[str]:
     """Create the missing topics, or those in `only`, and return their names. Existing topics do not change.
-
-    With `correct`, existing topics of records get append times: a broker may have created them on first use, with its
-    defaults.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
     one. A table of several shards also uses `metrics-shards`, with a partition for each shard and the combiner's: it is
@@ -109,8 +105,6 @@ def create_topics(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another command has just created it
                 raise
     _wait_until_known(admin, wanted)
-    if correct:
-        _set_append_time(admin, {topics.metrics, *topics.otlp} - set(created))
     if topics.metrics in wanted and topics.metrics not in created:
         require_append_time(admin, [topics.metrics])
     return created
@@ -139,22 +133,6 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> No
                 "the aggregator, which creates it"
             )
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
-
-
-def _set_append_time(admin: AdminClient, names: Collection[str]) -> None:
-    entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
-    changes = [ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry]) for name in names]
-    for done in (admin.incremental_alter_configs(changes, request_timeout=TIMEOUT_S) if changes else {}).values():
-        done.result()
-    # The controller answers before the brokers know the change.
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            return require_append_time(admin, names)
-        except ConfigError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:

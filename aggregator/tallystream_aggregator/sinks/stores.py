@@ -68,7 +68,6 @@ class StoreSettings:
         org: str | None = None,
         bucket: str | None = None,
         retention_days: float = 30.0,
-        ca_file: str | None = None,
         prefix: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Self:
@@ -114,7 +113,7 @@ class StoreSettings:
             bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
             token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
             or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
-            ca_file=certificates("INFLUXDB_CA_FILE", ca_file or env.get("INFLUXDB_CA_FILE", "")),
+            ca_file=certificates("INFLUXDB_CA_FILE", env.get("INFLUXDB_CA_FILE", "")),
             client=ClientCertificate.parse(env, "INFLUXDB_CERT_FILE", "INFLUXDB_KEY_FILE", "INFLUXDB_KEY_PASSWORD"),
         )
         if not settings.token:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import TallystreamError
 from tallystream_cli import options as o
 from tallystream_dashboards.printable import printable
 
@@ -38,20 +37,11 @@ ContactType = Annotated[str, typer.Option(help="The type of the contact point: w
 ContactAddress = Annotated[
     str, typer.Option(help="The webhook's URL or the email addresses; $NAME is read from the environment.")
 ]
-MissingInstances = Annotated[
-    int, typer.Option(help="Alert when this many fewer instances are living than in the last hour.")
-]
-StoppedMinutes = Annotated[int, typer.Option(help="Alert when a sum has not grown for this many minutes.")]
-LagSeconds = Annotated[
-    float, typer.Option(help="Alert when a group's oldest unconsumed record is older than this, in seconds.")
-]
-SinkSeconds = Annotated[float, typer.Option(help="Alert when the oldest unshipped sum is older than this, in seconds.")]
-DeadLetters = Annotated[int, typer.Option(help="Alert on more dead letters than this in ten minutes.")]
-ProcessedTwice = Annotated[int, typer.Option(help="Alert on more records processed twice than this.")]
-AggregatorSeconds = Annotated[int, typer.Option(help="Alert when no aggregator has worked for this many seconds.")]
-CollectorSeconds = Annotated[int, typer.Option(help="Alert when no lag has been collected for this many seconds.")]
-SkewSeconds = Annotated[
-    float, typer.Option(help="Alert when timestamps differ from the records' arrival by more than this, in seconds.")
+Threshold = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=NUMBER", help="When an alert rule fires, as in lag-seconds=60; repeatable (docs/grafana.md)."
+    ),
 ]
 
 
@@ -71,15 +61,7 @@ def generate(
     runbook_url: RunbookUrl = "docs/runbook.md",
     contact: ContactType = "webhook",
     contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
-    missing_instances: MissingInstances = 1,
-    stopped_minutes: StoppedMinutes = 10,
-    lag_seconds: LagSeconds = 300.0,
-    sink_seconds: SinkSeconds = 120.0,
-    dead_letters: DeadLetters = 0,
-    processed_twice: ProcessedTwice = 0,
-    aggregator_seconds: AggregatorSeconds = 120,
-    collector_seconds: CollectorSeconds = 300,
-    skew_seconds: SkewSeconds = 5.0,
+    threshold: Threshold = None,
 ) -> None:
     """Write Grafana's dashboards, alert rules and provisioning, and Prometheus' rules, as files."""
     grafana = _settings(locals())
@@ -105,14 +87,8 @@ def push(
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what an earlier push created and is no longer generated.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Overwrite what a person changed since the last push.")
-    ] = False,
-    keep_changed: Annotated[
-        bool, typer.Option("--keep-changed", help="Keep what a person changed, and push the rest.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite what a person changed, also data source and contact point.")
     ] = False,
     ca_file: CaFile = None,
     flavour: Flavour = "flux",
@@ -125,15 +101,7 @@ def push(
     runbook_url: RunbookUrl = "docs/runbook.md",
     contact: ContactType = "webhook",
     contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
-    missing_instances: MissingInstances = 1,
-    stopped_minutes: StoppedMinutes = 10,
-    lag_seconds: LagSeconds = 300.0,
-    sink_seconds: SinkSeconds = 120.0,
-    dead_letters: DeadLetters = 0,
-    processed_twice: ProcessedTwice = 0,
-    aggregator_seconds: AggregatorSeconds = 120,
-    collector_seconds: CollectorSeconds = 300,
-    skew_seconds: SkewSeconds = 5.0,
+    threshold: Threshold = None,
 ) -> None:
     """Create or update folder, data source, dashboards, alert rules and contact point in Grafana.
 
@@ -143,16 +111,7 @@ def push(
     grafana = _settings(locals())
     from tallystream_dashboards.grafana.push.job import PushSettings, run
 
-    if overwrite and keep_changed:
-        raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
-    settings = PushSettings(
-        url=grafana_url,
-        generate=grafana,
-        dry_run=dry_run,
-        prune=prune,
-        on_manual_change="overwrite" if overwrite else "keep" if keep_changed else "refuse",
-        ca_file=ca_file,
-    )
+    settings = PushSettings(url=grafana_url, generate=grafana, dry_run=dry_run, force=force, ca_file=ca_file)
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
 
 
@@ -170,7 +129,7 @@ def _settings(options: Mapping[str, Any]) -> Settings:
             o.one_of("--contact", options["contact"], "webhook", "email"),  # type: ignore[arg-type]  # the same
             options["contact_address"],
         ),
-        thresholds=Thresholds(**{field.name: options[field.name] for field in fields(Thresholds)}),
+        thresholds=Thresholds.parse(options["threshold"] or ()),
         datasource_url=options["datasource_url"],
         datasource_name=options["datasource_name"],
         org=options["org"],

@@ -48,14 +48,14 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Check Python, Java, packages, broker, topics, permissions, store, checkpoint and clocks; nothing is changed.
+    """Check Java, jars, broker, topics, permissions, store and checkpoint; nothing is changed.
 
     Exit code: 0 nothing failed, 1 a check failed.
     """
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.doctor.influxdb import RIGHTS
     from tallystream_cli.doctor.run import DoctorSettings, run
+    from tallystream_cli.doctor.store import RIGHTS
     from tallystream_cli.permissions import commands
 
     local = discovery.find() if bootstrap_servers is None else None

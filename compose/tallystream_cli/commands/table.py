@@ -22,6 +22,7 @@ class AggregateCommand(o.Sections):
         ),
         "Latency and limits": (*("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),),
         "Spark": ("master", "driver_memory"),
+        "Store": ("store",),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -85,6 +86,10 @@ def aggregate(
     keep_tags: o.KeepTags = None,
     master: o.Master = None,
     driver_memory: o.DriverMemory = "1g",
+    store: Annotated[
+        str | None,
+        typer.Option(help="Also ship sums and events to this store, as the command ship does, in the same process."),
+    ] = None,
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",
     no_own_metrics: o.NoOwnMetrics = False,
@@ -96,6 +101,7 @@ def aggregate(
     from tallystream_aggregator.jobs.aggregate import job
     from tallystream_aggregator.jobs.aggregate.memory import parse_memory
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
+    from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
     from tallystream_aggregator.times import HOUR_MS
@@ -125,6 +131,7 @@ def aggregate(
         driver_memory=driver_memory,
         shards=shards,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
+        store=None if store is None else StoreSettings.parse(store),
     )
     raise typer.Exit(job.run(settings))
 

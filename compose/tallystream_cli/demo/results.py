@@ -38,18 +38,17 @@ def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: S
     """
     for topic in replayed(topics):
         _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topic)
-    end = _wait_for_group(scenario, bootstrap_servers, SHIPPER, topics.agg)
-    scenario.wait_until(lambda: sums.position >= end, f"{topics.agg} is read to offset {end}")
+    _wait_for_group(scenario, bootstrap_servers, SHIPPER, topics.agg)
+    sums.refresh()
 
 
-def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
+def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topic: str) -> None:
     # The end with what is not committed yet: the markers of a step become visible at different times.
     end = offsets.end_offsets(bootstrap_servers, topic)[0]
     with clients.metadata_consumer({"bootstrap.servers": bootstrap_servers}, group) as consumer:
         scenario.wait_until(
             lambda: offsets.committed_offsets(consumer, topic)[0] >= end, f"{group} is at offset {end} of {topic}"
         )
-    return end
 
 
 def replayed(topics: Topics) -> tuple[str, ...]:

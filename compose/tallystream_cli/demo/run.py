@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -133,7 +133,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
         if system.page_url:
             display.say(f"   the page: {system.page_url}")
         servers = system.bootstrap_servers
-        sums = stack.enter_context(SumsReader(servers, topics.agg))
+        sums = stack.enter_context(closing(SumsReader(servers, topics.agg)))
         scenario = Scenario(
             servers,
             folder,

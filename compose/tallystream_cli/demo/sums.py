@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.clients import READING
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.shipping.sums_tail import SumsTail
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app_metrics import PROCESSED
 
@@ -62,7 +62,7 @@ class LatestSums:
 
     def count(self, name: str = PROCESSED) -> int:
         """Return a counter's sum over all tags, 0 before the first row."""
-        return sum(row.count or 0 for key, row in list(self.rows.items()) if key[1:3] == (name, "counter"))
+        return sum(row.count or 0 for key, row in self.rows.items() if key[1:3] == (name, "counter"))
 
     def values(self) -> dict[Key, Values]:
         """Return the fields of every metric that do not depend on the time of reading."""
@@ -79,58 +79,26 @@ def positions_covered(values: Mapping[Key, Values]) -> int:
 
 
 class SumsReader:
-    """Reads `metrics-agg` in a thread. `position` is the next offset to read, after the markers of transactions.
-
-    If the thread fails, `error` is its exception.
-    """
+    """Reads `metrics-agg` from its beginning, up to its end with each `refresh`."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.sums = LatestSums()
-        self.position = 0
-        self.error: Exception | None = None
-        self._servers = bootstrap_servers
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="demo-sums", daemon=True)
+        broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
+        self._tail = SumsTail(topic, broker, lambda: None)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def refresh(self) -> None:
+        """Read what is committed by now.
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(10)
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        for records in self._tail.read():
+            for record in records:
+                self.sums.add(record.value or b"")
 
-    def _run(self) -> None:
-        consumer = clients.consumer(
-            {
-                "bootstrap.servers": self._servers,
-                "group.id": clients.READING,
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(self._topic, 0, 0)])
-            while not self._stop.is_set():
-                for message in consumer.consume(1000, timeout=0.1):
-                    self._add(message)
-        except Exception as error:  # noqa: BLE001 (the main thread raises it)
-            self.error = error
-        finally:
-            consumer.close()
-
-    def _add(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self.sums.add(message.value() or b"")
-            self.position = (message.offset() or 0) + 1
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
-            self.position = message.offset() or 0
-        else:
-            raise KafkaException(error)
+    def close(self) -> None:
+        """Release the connection."""
+        self._tail.close()
 
 
 def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:

@@ -52,7 +52,6 @@ class Topic:
     `config` is None if this user may not see it. `records` is the number of offsets between the ends of all partitions.
     """
 
-    id: str
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     leaders: tuple[int | None, ...]
@@ -127,13 +126,6 @@ def open_transactional_id(kafka: Mapping[str, str], transactional_id: str) -> st
     except KafkaException as error:
         return str(error.args[0].name())
     return ""
-
-
-def newest(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
-    """Return the highest timestamp of the records of each partition, in epoch ms, if it has any."""
-    spec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    wanted = [TopicPartition(topic, number) for number in range(partitions)]
-    return {at.partition: info.timestamp for at, info in _offsets(admin, wanted, spec) if info.timestamp > 0}
 
 
 class _Lines(logging.Handler):
@@ -232,7 +224,6 @@ def _has_coordinators(admin: AdminClient) -> bool:
 def _topic(found: TopicDescription, config: Mapping[str, str] | None, records: int) -> Topic:
     partitions = found.partitions
     return Topic(
-        id=str(found.topic_id),
         replicas=tuple(len(one.replicas) for one in partitions),
         in_sync=tuple(len(one.isr) for one in partitions),
         leaders=tuple(None if one.leader is None or one.leader.id < 0 else one.leader.id for one in partitions),

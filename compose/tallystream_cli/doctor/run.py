@@ -6,13 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import policies
-from tallystream_cli.doctor import broker, clock, cluster, permissions
-from tallystream_cli.doctor.checkpoint import check_checkpoint
-from tallystream_cli.doctor.findings import guarded, not_checked, of_error, within
+from tallystream_cli.doctor import broker, cluster, permissions
+from tallystream_cli.doctor.findings import failed, guarded, not_checked, of_error, ok, within
 from tallystream_cli.doctor.installation import check_installation
-from tallystream_cli.doctor.store import check_store
+from tallystream_cli.doctor.store import check_store, writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +52,7 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("transactions", "topics", "permissions", "aggregator", "clock"):
+        for check in ("transactions", "topics", "permissions", "aggregator"):
             yield not_checked(check, "no broker answers")
     else:
         yield from _broker_findings(settings, found)
@@ -65,7 +63,7 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
     if (checkpoint := settings.checkpoint) is None:
         yield not_checked("checkpoint", "none is named", "give --checkpoint")
     else:
-        yield from guarded("checkpoint", SECONDS, lambda: check_checkpoint(checkpoint))
+        yield from guarded("checkpoint", SECONDS, lambda: [_checkpoint(checkpoint)])
 
 
 def _fetch(settings: DoctorSettings) -> cluster.Cluster:
@@ -85,15 +83,10 @@ def _broker_findings(settings: DoctorSettings, found: cluster.Cluster) -> Iterat
     yield from broker.topics(found, settings.topics)
     yield from permissions.permissions(found, settings.topics, settings.commands)
     yield broker.lease(found, settings.topics)
-    yield from guarded("clock", SECONDS, lambda: [_clock(settings, found)])
 
 
-def _clock(settings: DoctorSettings, found: cluster.Cluster) -> Finding:
-    metrics = settings.topics.metrics
-    topic = found.topics.get(metrics)
-    if topic is None:
-        return not_checked("clock", f"the topic {metrics} does not exist, or this user may not describe it")
-    if topic.config is not None and topic.config.get("message.timestamp.type") != "LogAppendTime":
-        return not_checked("clock", f"the topic {metrics} has no append times")
-    samples = clock.watch(clients.admin(settings.kafka), metrics, len(topic.replicas))
-    return clock.finding("clock", clock.bounds(samples), "the broker")
+def _checkpoint(path: Path) -> Finding:
+    """Check the folder. Whether its content is usable is not checked: a damaged one is made again, from the table."""
+    if writable(path) and writable(path.absolute().parent):
+        return ok("checkpoint", f"this user may write {path} and beside it")
+    return failed("checkpoint", f"this user may not write {path} or beside it", "allow it, or run as its user")

@@ -1,76 +1,103 @@
-"""Checks of the store: the file of a local store, or whether a server accepts connections. influxdb has InfluxDB's."""
+"""Checks of the store: what `ship` and the readers of a store do at their start."""
 
 from __future__ import annotations
 
-import socket
+import os
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
-from tallystream_cli.doctor import disk, influxdb
-from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.sinks.stores import open_reader, open_sink
+from tallystream_cli.doctor.findings import failed, not_checked, of_error, ok, warning
+from tallystream_cli.influx_tokens import PERMISSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.findings import Finding
 
 CHECK = "store"
-TIMEOUT_S = 5.0
-HEADER_BYTES = 100
+RIGHTS = {
+    "ship": PERMISSIONS["shipper"],
+    "lag collect": PERMISSIONS["lag"],
+    **dict.fromkeys(("page", "top", "sums", "instances", "twice", "lag show"), PERMISSIONS["page"]),
+}
+"""What each command does with the bucket."""
+
+
+class Rights(NamedTuple):
+    """What a token may do with the bucket: the error of a query and of a write of no points, None if it succeeded."""
+
+    read: TallystreamError | None
+    write: TallystreamError | None
 
 
 def check_store(settings: StoreSettings, commands: Iterable[str]) -> Iterator[Finding]:
-    """Check a store. `commands` are those that will use it; if there are none, one right is enough."""
-    if settings.kind == "local":
-        yield from local(Path(settings.where))
-    elif settings.kind == "influxdb":
-        yield from influxdb.check_influxdb(settings, commands)
-    elif settings.kind == "prometheus":
+    """Check a store. `commands` are those that will use it; if there are none, one right is enough.
+
+    Raises:
+        TallystreamError: the store does not answer, or rejects a setting.
+    """
+    if settings.kind == "prometheus":
         yield not_checked(CHECK, f"ship itself listens on {settings.where}, and Prometheus scrapes it")
+    elif settings.kind == "local":
+        yield from local(settings)
+    elif settings.kind == "influxdb":
+        yield rights(Rights(_error(lambda: _read(settings)), _error(lambda: _set_up(settings))), settings, commands)
     else:
-        yield receiver(settings)
+        _set_up(settings)
+        yield ok(CHECK, f"{settings.spec} accepts points")
 
 
-def local(path: Path) -> Iterator[Finding]:
-    """Check the file of a local store. It is read as a file: opening it in SQLite could create files beside it."""
+def local(settings: StoreSettings) -> Iterator[Finding]:
+    """Check the file of a local store, and whether this user may write it."""
+    path = Path(settings.where)
     if path.exists():
-        with path.open("rb") as file:
-            header = file.read(HEADER_BYTES)
-        yield database(str(path), header, logged=path.with_name(path.name + "-wal").exists())
-        if (finding := disk.private(f"{CHECK}: file", path, path.stat().st_mode)) is not None:
-            yield finding
+        _read(settings)
+        yield ok(CHECK, str(path))
     else:
         yield ok(CHECK, f"{path} does not exist yet; ship or lag collect creates it")
-    if not disk.writable(path):
+    if not writable(path):
         remedy = "allow it, if this user runs ship or lag collect"
         yield warning(f"{CHECK}: file", f"this user may not write {path}", remedy)
-    yield disk.free_space(CHECK, path)
 
 
-def database(path: str, header: bytes, *, logged: bool) -> Finding:
-    """Check the first bytes of a SQLite file. With `logged`, its version may be in the write-ahead log."""
-    if not header:
-        return ok(CHECK, f"{path} is empty")
-    if not header.startswith(b"SQLite format 3\0"):
-        return failed(CHECK, f"{path} is not a local store", "name another file")
-    version = int.from_bytes(header[60:64], "big")
-    if version != SCHEMA_VERSION and not (version == 0 and logged):
-        remedy = "use the release that wrote it, or name another file"
-        return failed(CHECK, f"{path} has the schema version {version}, this release has {SCHEMA_VERSION}", remedy)
-    return ok(CHECK, path)
+def writable(path: Path) -> bool:
+    """Return whether this user may write a file or folder, or create it."""
+    path = path.absolute()
+    found = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
+    return (found == path or found.is_dir()) and os.access(found, os.W_OK)
 
 
-def receiver(settings: StoreSettings) -> Finding:
-    """Check that Graphite or an OTLP receiver accepts a connection. Nothing is sent."""
-    url = urlsplit(settings.where if settings.kind == "otlp" else f"//{settings.where}")
-    port = url.port or (443 if url.scheme == "https" else 80)
+def rights(found: Rights, settings: StoreSettings, commands: Iterable[str]) -> Finding:
+    """Check what the token may do against what the commands need; without commands, one right is enough."""
+    errors = {"read": found.read, "write": found.write}
+    allowed = [action for action, error in errors.items() if error is None]
+    if not allowed:
+        return of_error(CHECK, found.write or TallystreamError())
+    needed = {action for command in commands for action in RIGHTS.get(command, ())}
+    if lacking := sorted(needed - set(allowed)):
+        remedy = "name a token that may, in INFLUXDB_TOKEN or INFLUXDB_TOKEN_FILE (docs/security.md)"
+        return failed(CHECK, f"the token may not {' or '.join(lacking)} the bucket", remedy)
+    usable = [command for command, actions in RIGHTS.items() if set(actions) <= set(allowed)]
+    return ok(CHECK, f"{settings.spec}: the token may {' and '.join(allowed)}, as {', '.join(usable)} must")
+
+
+def _read(settings: StoreSettings) -> None:
+    with closing(open_reader(settings)) as reader:
+        reader.read("tallystream", ["count"], start_ms=0, end_ms=1)
+
+
+def _set_up(settings: StoreSettings) -> None:
+    with closing(open_sink(settings)) as sink:
+        sink.setup()
+
+
+def _error(call: Callable[[], None]) -> TallystreamError | None:
     try:
-        socket.create_connection((url.hostname or "", port), timeout=TIMEOUT_S).close()
-    except OSError as error:
-        return failed(
-            CHECK, f"{settings.spec} does not answer: {error.strerror or error}", "start it, or correct --store"
-        )
-    return ok(CHECK, f"{settings.spec} accepts connections")
+        call()
+    except TallystreamError as error:
+        return error
+    return None

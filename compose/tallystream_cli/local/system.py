@@ -82,8 +82,8 @@ class LocalSystem:
         self._broker = KafkaBroker(
             settings.data / "broker",
             port=settings.broker_port or free_port(),
-            # Kafka's default, so that applications need not create their topics.
-            properties={"auto.create.topics.enable": "true"},
+            # Applications need not create their topics. An application that waits may make the broker create `metrics`.
+            properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
         )
         self._page_port = settings.page_port or free_port()
         self._lock: IO[str] | None = None
@@ -159,9 +159,8 @@ class LocalSystem:
 
     def _on_ready(self, name: str) -> None:
         if name == "broker":
-            # A waiting application may have made the broker create `metrics` already, with other settings.
             topics = Topics(otlp=self._settings.otlp_topics)
-            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics, correct=True)
+            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics)
             self._create_store()
 
     def _create_store(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import is_http_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Flavour = Literal["flux", "influxql", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
@@ -21,7 +24,7 @@ _TITLES = {"flux": "Flux", "influxql": "InfluxQL", "prometheus": "Prometheus"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """When the alert rules fire; each is an option of the command: `--lag-seconds` and so on.
+    """When the alert rules fire. On the command line, `--threshold lag-seconds=60` sets `lag_seconds`.
 
     Args:
         missing_instances: fire if this many instances fewer are living than at the maximum of the last hour; from 1.
@@ -53,7 +56,26 @@ class Thresholds:
         for field_ in fields(self):
             value, minimum = getattr(self, field_.name), minimums.get(field_.name, 0)
             if not minimum <= value < 2**31:
-                raise ConfigError(f"--{field_.name.replace('_', '-')}", value, f"give a number from {minimum} on")
+                text = f"{field_.name.replace('_', '-')}={value}"
+                raise ConfigError("--threshold", text, f"give a number from {minimum} on")
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Self:
+        """Return the thresholds of texts such as `lag-seconds=60`, and the defaults of the others.
+
+        Raises:
+            ConfigError: there is no such threshold, or a number is out of its bounds.
+        """
+        known = {name.replace("_", "-"): type(value) for name, value in asdict(cls()).items()}
+        given: dict[str, Any] = {}
+        for text in texts:
+            name, _, number = text.partition("=")
+            try:
+                given[name.replace("-", "_")] = known[name](number)
+            except (KeyError, ValueError):
+                remedy = f"give NAME=NUMBER with one of the names {', '.join(known)}"
+                raise ConfigError("--threshold", text, remedy) from None
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True)

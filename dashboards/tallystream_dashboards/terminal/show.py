@@ -94,7 +94,7 @@ def show(
 def _opener(store: StoreSettings | Cluster) -> Callable[[], PointReader]:
     if isinstance(store, StoreSettings):
         return lambda: open_reader(store)
-    from tallystream_aggregator.shipping.latest_reader import LatestReader  # here, as few commands need Kafka
+    from tallystream_dashboards.terminal.latest_reader import LatestReader  # here, as few commands need Kafka
 
     return LatestReader(store).refresh
 

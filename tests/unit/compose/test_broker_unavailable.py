@@ -18,7 +18,6 @@ COMMANDS = [
     "verify",
     "ship --store local:{tmp}/s.db",
     "ship --store prometheus:0",
-    "replay --store local:{tmp}/s.db --from 2026-11-20",
     "rebuild --shards 2",
     "aggregate --checkpoint {tmp}/c",
 ]

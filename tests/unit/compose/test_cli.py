@@ -23,7 +23,6 @@ COMMANDS = [
     "aggregate",
     "rebuild",
     "forget",
-    "replay",
     "verify",
     "ship",
     "top",
@@ -122,7 +121,6 @@ BAD = [
         "--graphite-prefix: 'a..b' can't be used; ",
     ),
     ("ship --store otlp:localhost:4318", "--store: 'otlp:localhost:4318' can't be used; "),
-    ("replay --store prometheus:1 --from 2026-11-20", "--store: 'prometheus:127.0.0.1:1' can't be used; it has only"),
     ("page --store graphite:h:2003", "--store: 'graphite:h:2003' can't be used; only ship writes there: "),
     ("page --store otlp:http://h:4318", "--store: 'otlp:http://h:4318' can't be used; only ship writes there: "),
     ("lag collect --store prometheus:1", "--store: 'prometheus:127.0.0.1:1' can't be used; only ship writes there: "),
@@ -139,7 +137,7 @@ BAD = [
     ("demo --events 3", "--events: 3 can't be used; "),
     ("dashboards generate --out {tmp}/g --flavour sql", "--flavour: 'sql' can't be used; "),
     ("dashboards generate --out {tmp}/g --contact pager", "--contact: 'pager' can't be used; "),
-    ("dashboards generate --out {tmp}/g --lag-seconds -1", "--lag-seconds: -1.0 can't be used; "),
+    ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1.0' can't be used; "),
 ]
 
 

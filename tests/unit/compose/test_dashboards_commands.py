@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from support.grafana_push import SECRETS, TOKEN
+from support.grafana_push import SECRETS, TOKEN, save_as_person
 from support.grafana_stub import GrafanaStub
 from tallystream.errors import ConfigError
 from tallystream_cli import main
-from tallystream_dashboards.grafana.push.model import PushRefusedError
+from tallystream_dashboards.grafana.push.job import PushRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,31 +50,31 @@ def test_push_applies_the_options(grafana: GrafanaStub) -> None:
     assert grafana.state.folders["mine-folder"]["title"] == "Mine"
     assert grafana.state.datasources["mine-prometheus"]["url"] == "http://p:9090"
     assert grafana.state.contacts["mine-contact"]["settings"] == {"addresses": "ops@example.org"}
-    again = push(grafana, *options, "--prune", "--contact", "email", "--contact-address", "ops@example.org")
-    assert again.stdout.endswith("nothing to do.\n")
+    grafana.writes.clear()
+    assert push(grafana, *options, "--contact", "email", "--contact-address", "ops@example.org").exit_code == 0
+    assert grafana.writes == []
 
 
-def test_an_object_that_a_person_changed(grafana: GrafanaStub) -> None:
-    """By default the push is refused; the options keep or overwrite the change. A dry run has exit code 1."""
+def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
+    """By default the push is refused; --force overwrites the change. A dry run has exit code 1."""
     push(grafana)
-    grafana.state.datasources["tallystream-flux"]["url"] = "http://elsewhere:8086"
+    save_as_person(grafana, "tallystream-lag", "My lag")
     assert isinstance(push(grafana).exception, PushRefusedError)
-    dry = push(grafana, "--dry-run")
-    assert dry.exit_code == 1
-    assert '~ url: "http://elsewhere:8086" → "http://localhost:8086"' in dry.stdout
-    assert push(grafana, "--keep-changed").exit_code == 0
-    assert grafana.state.datasources["tallystream-flux"]["url"] == "http://elsewhere:8086"
-    assert push(grafana, "--overwrite").exit_code == 0
-    assert grafana.state.datasources["tallystream-flux"]["url"] == "http://localhost:8086"
+    assert push(grafana, "--dry-run").exit_code == 1
+    assert push(grafana, "--force").exit_code == 0
+    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] != "My lag"
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--overwrite", "--keep-changed"), "--overwrite: '--keep-changed' can't be used; give one of the two."),
         (("--flavour", "sql"), "--flavour: 'sql' can't be used; give flux or influxql or prometheus."),
         (("--contact", "pager"), "--contact: 'pager' can't be used; give webhook or email."),
-        (("--lag-seconds", "-1"), "--lag-seconds: -1.0 can't be used"),
+        (("--threshold", "lag-seconds=-1"), "--threshold: 'lag-seconds=-1.0' can't be used"),
+        (
+            ("--threshold", "lag=1"),
+            "--threshold: 'lag=1' can't be used; give NAME=NUMBER with one of the names missing-",
+        ),
     ],
 )
 def test_an_invalid_option_is_rejected(grafana: GrafanaStub, options: tuple[str, ...], sentence: str) -> None:

@@ -54,11 +54,11 @@ def test_an_unknown_group(spec: str) -> None:
 @pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
 def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
     """It does not depend on the time zone of the machine."""
-    assert o.time_ms("--at", text) == AT_MS
+    assert o.at_ms(text) == AT_MS
 
 
 @pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
 def test_an_invalid_time_is_rejected(text: str) -> None:
     """The error names the option and the value."""
     with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):
-        o.time_ms("--at", text)
+        o.at_ms(text)

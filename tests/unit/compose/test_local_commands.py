@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.jobs.replay import ReplaySettings
     from tallystream_aggregator.verify.job import VerifySettings
     from tallystream_dashboards.terminal.lag import ShowSettings
     from tallystream_dashboards.terminal.sums import SumsSettings
@@ -123,29 +122,6 @@ def test_sums_are_read_from_the_topic_without_a_store(
     monkeypatch.setenv("TALLYSTREAM_STORE", running.store)
     assert source() == running.store
     assert call(monkeypatch, "sums", "--from-topic", "--at", "2026-11-20") == 2
-
-
-def test_replay_finds_broker_and_store_of_the_running_system(
-    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With another broker, --store is required, so that its sums do not get into the local system's store."""
-    used: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
-    assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (used[-1].cluster.bootstrap_servers, used[-1].store.spec) == ("127.0.0.1:45678", running.store)
-    assert f"broker 127.0.0.1:45678 and store {running.store}, of the local" in capsys.readouterr().err
-    assert call(monkeypatch, "replay", "--from", "2026-11-20", "--bootstrap-servers", "kafka:9092") == 2
-    assert capsys.readouterr().err.startswith("--store is not set; ")
-
-
-@pytest.mark.usefixtures("here", "running")
-def test_replay_writes_no_local_sums_to_the_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store in the environment belongs to another system, so the local system's broker is not used."""
-    monkeypatch.setenv("TALLYSTREAM_STORE", "local:production.db")
-    used: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
-    assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (used[-1].cluster.bootstrap_servers, used[-1].store.spec) == ("localhost:9092", "local:production.db")
 
 
 @pytest.mark.parametrize("supervised", [False, True])
@@ -299,10 +275,8 @@ def test_a_state_file_of_another_user_is_ignored(
     assert capsys.readouterr().err.startswith("--store is not set; ")
 
 
-@pytest.mark.parametrize("command", [["verify"], ["replay", "--from", "2026-11-20"]])
-def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(
-    running: state_file.SystemState, command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("running")
+def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topics of the local system have no prefix; a prefix on the command line is used."""
     used: list[str] = []
 
@@ -310,17 +284,11 @@ def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(
         used.append(settings.topic_prefix)
         return 0
 
-    def replay(settings: ReplaySettings) -> int:
-        used.append(settings.cluster.topic_prefix)
-        return 0
-
     monkeypatch.setattr("tallystream_cli.commands.verify.check", verify)
-    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", replay)
     monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
-    assert call(monkeypatch, *command) == 0
-    assert call(monkeypatch, *command, "--topic-prefix", "own-") == 0
-    elsewhere = ["--bootstrap-servers", "kafka:9092"] + (["--store", running.store] if command[0] == "replay" else [])
-    assert call(monkeypatch, *command, *elsewhere) == 0
+    assert call(monkeypatch, "verify") == 0
+    assert call(monkeypatch, "verify", "--topic-prefix", "own-") == 0
+    assert call(monkeypatch, "verify", "--bootstrap-servers", "kafka:9092") == 0
     assert used == ["", "own-", "prod-"]
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
-from tallystream_aggregator.health import Health
+from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
@@ -17,6 +17,7 @@ from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
+from tallystream_aggregator.jobs.ship import ShipSettings, shipping
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
@@ -86,6 +87,10 @@ def run(settings: AggregateSettings) -> int:
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
             group = stack.enter_context(clients.metadata_consumer(kafka, settings.topic_prefix + GROUP))
+            if settings.store is not None:
+                cluster = clients.Cluster(settings.bootstrap_servers, settings.topic_prefix, settings.kafka)
+                health_of_ship = HealthSettings(own_metrics=settings.health.own_metrics)
+                stack.enter_context(shipping(ShipSettings(cluster, settings.store, health=health_of_ship), stop))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), topics, kafka, broker)

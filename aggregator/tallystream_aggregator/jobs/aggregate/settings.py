@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.sum_tags import SumTags
 
 MAX_SHARDS = 1024
@@ -63,7 +64,7 @@ class AggregateSettings:
     records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`, beside the
     OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
     sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None
-    for this machine.
+    for this machine. `store` is what it ships sums and events to, as `tallystream ship` does.
     """
 
     bootstrap_servers: str
@@ -86,6 +87,7 @@ class AggregateSettings:
     shards: int | None = None
     sum_tags: SumTags | None = None
     driver_memory: str = "1g"
+    store: StoreSettings | None = None
 
     def __post_init__(self) -> None:
         if self.table.max_table_bytes < MIN_TABLE_BYTES:

@@ -181,7 +181,7 @@ RULES = (
         reason="More records were processed than the offsets of the positions cover: consumers read records again "
         "after a crash, a rebalance or a reset of offsets.",
         action="If processing a record twice does harm, find the time on the dashboard Metric (it marks "
-        "restarts), and correct the result. The number stays: raise --processed-twice to the known number.",
+        "restarts), and correct the result. The number stays: raise the threshold to the known number.",
         dashboard="metric",
         panel="Processed twice",
     ),

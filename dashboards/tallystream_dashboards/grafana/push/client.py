@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import requests
@@ -12,10 +11,9 @@ from urllib3.util.ssl_ import create_urllib3_context
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.validation import header_token
 from tallystream_aggregator.sinks.address import is_http_url
-from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tallystream_dashboards.grafana.push.secrets import Secrets
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
 TOKEN = "GRAFANA_TOKEN"  # noqa: S105 (the name of an environment variable, not a secret)
 URL = "--grafana-url"
 TIMEOUT_S = 15.0
-
-
-class NotFoundError(TallystreamError):
-    """Grafana does not have the requested resource."""
 
 
 class Grafana:
@@ -54,7 +48,7 @@ class Grafana:
         _require_url(url)
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
-        self._url, self._secrets = url, secrets
+        self._url, self._secrets, self._certificate = url, secrets, certificate
         self._session = requests.Session()
         self._session.headers["Authorization"] = f"Bearer {header_token(TOKEN, token)}"
         # Each request passes it: REQUESTS_CA_BUNDLE would override an attribute of the session.
@@ -62,54 +56,35 @@ class Grafana:
         if certificate.cert_file:
             self._session.mount("https://", _CertificateAdapter(certificate))
 
-    def request(
-        self,
-        operation: str,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        editable: bool = False,
-    ) -> Any:
-        """Send a request, and return the JSON of the response, or None if it is empty.
+    def request(self, operation: str, method: str, path: str, body: Any = None, *, editable: bool = False) -> Any:
+        """Send a request, and return the JSON of the response. None: it is empty, or Grafana returns 404 for a GET.
 
         Args:
             operation: what the request does, for error messages: the end of "it may not …".
             method: the HTTP method.
             path: the path below `/api`, URL-encoded.
             body: is sent as JSON.
-            query: the query parameters, not encoded.
             editable: let people edit in Grafana what is written through the provisioning API.
 
         Raises:
             ConfigError: the URL, the certificate or the token can't be used, or Grafana rejects the request.
-            NotFoundError: Grafana returns 404.
         """
         try:
             response = self._session.request(
                 method,
                 f"{self._url.rstrip('/')}/api{path}",
                 json=body,
-                params=query,
                 headers={"X-Disable-Provenance": "true"} if editable else {},
                 timeout=TIMEOUT_S,
                 verify=self._verify,
                 allow_redirects=False,  # a redirected POST becomes a GET, which would look like a success
             )
-        except requests.exceptions.SSLError as error:
-            reason = self._root_cause(error)
-            if "ALERT" in reason:
-                remedy = f"the server rejects the TLS connection ({reason}); name a certificate in GRAFANA_CERT_FILE"
-                raise ConfigError(URL, self._url, f"{remedy}, its key in GRAFANA_KEY_FILE") from None
-            remedy = f"its certificate is not trusted ({reason}); name the CA certificate in --ca-file"
-            raise ConfigError(URL, self._url, remedy) from None
-        except requests.exceptions.Timeout:
-            raise ConfigError(URL, self._url, f"the server does not answer within {TIMEOUT_S:g} s") from None
         except requests.exceptions.RequestException as error:
-            raise ConfigError(URL, self._url, f"the server can't be reached ({self._root_cause(error)})") from None
+            raise self._no_answer(error) from None
         if response.is_redirect:
             raise ConfigError(URL, self._url, "it redirects to another URL: give that one")
+        if method == "GET" and response.status_code == 404:
+            return None
         if response.status_code >= 400:
             raise self._error(response, operation)
         if not response.content:
@@ -119,29 +94,26 @@ class Grafana:
         except requests.exceptions.JSONDecodeError:
             raise ConfigError(URL, self._url, "the server is not Grafana: its response is not JSON") from None
 
-    def get(self, operation: str, path: str, **options: Any) -> Any:
-        """Return the resource at a path, None if Grafana does not have it.
+    def require_grafana(self) -> None:
+        """Check that the server is Grafana.
 
         Raises:
-            ConfigError: as `request`.
+            ConfigError: it is not, or does not answer.
         """
-        try:
-            return self.request(operation, "GET", path, **options)
-        except NotFoundError:
-            return None
-
-    def permissions(self) -> Collection[str] | None:
-        """Check that the server is Grafana; return the token's permissions, None if Grafana does not list them.
-
-        Raises:
-            ConfigError: the server is not Grafana, or rejects the token.
-        """
-        health = self.get("read its health", "/health")
+        health = self.request("read its health", "GET", "/health")
         if not isinstance(health, dict) or "database" not in health:
             remedy = "the server is not Grafana; add the path of the reverse proxy if it has one, as in /grafana"
             raise ConfigError(URL, self._url, remedy)
-        permissions = self.get("read its permissions", "/access-control/user/permissions")
-        return permissions if isinstance(permissions, dict) else None
+
+    def _no_answer(self, error: requests.exceptions.RequestException) -> ConfigError:
+        ca = ("--ca-file", "" if self._verify is True else str(self._verify))
+        tls = tls_error(error, self._url, ca, ("GRAFANA_CERT_FILE", self._certificate.cert_file))
+        if tls is not None:
+            return tls
+        if isinstance(error, requests.exceptions.Timeout):
+            return ConfigError(URL, self._url, f"the server does not answer within {TIMEOUT_S:g} s")
+        reason = str(getattr(next(iter(error.args), None), "reason", error))
+        return ConfigError(URL, self._url, f"the server can't be reached ({reason.rpartition(': ')[2]})")
 
     def _error(self, response: requests.Response, operation: str) -> TallystreamError:
         status, message = response.status_code, self._secrets.redact(_message(response)).strip().rstrip(".")
@@ -151,15 +123,7 @@ class Grafana:
         if status == 403:
             remedy = f"its service account may not {operation} (403: {message}): give it the role Admin"
             return ConfigError(TOKEN, "***", remedy)
-        if status == 404:
-            return NotFoundError(f"{operation}: {message}")
         return ConfigError(URL, self._url, f"Grafana could not {operation} ({status}: {message})")
-
-    def _root_cause(self, error: BaseException) -> str:
-        while (inner := _inner(error)) is not None:
-            error = inner
-        # Without the representation of a Python object at the beginning.
-        return re.sub(r"^<[^>]*>: ", "", self._secrets.redact(str(error)).strip()).rstrip(".")
 
 
 class _CertificateAdapter(HTTPAdapter):
@@ -186,11 +150,6 @@ def _message(response: requests.Response) -> str:
     except requests.exceptions.JSONDecodeError:
         body = None
     return str(body.get("message") or response.reason) if isinstance(body, dict) else str(response.reason)
-
-
-def _inner(error: BaseException) -> BaseException | None:
-    candidates = (getattr(error, "reason", None), *error.args)
-    return next((inner for inner in candidates if isinstance(inner, BaseException) and inner is not error), None)
 
 
 def _require_url(url: str) -> None:

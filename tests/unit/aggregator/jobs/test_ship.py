@@ -1,4 +1,4 @@
-"""How `tallystream ship` starts."""
+"""How `tallystream ship` starts, and how it runs in a thread, as with `aggregate --store`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from tallystream_aggregator.jobs.ship import ShipSettings
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
+
+SETTINGS = ShipSettings(
+    Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
+)
 
 
 @pytest.mark.parametrize("error", [None, SinkUnavailableError("away."), ConfigError("--bucket", "x", "create it")])
@@ -32,15 +36,39 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
         monkeypatch.setattr(ship, name, MagicMock())
     for name in ("open_sink", "Subscription"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
-    settings = ShipSettings(
-        Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
-    )
     if isinstance(error, ConfigError):
         with pytest.raises(ConfigError):
-            ship.run(settings)
+            ship.run(SETTINGS)
     else:
-        assert ship.run(settings) == 0
+        assert ship.run(SETTINGS) == 0
     names = [name for name, _, _ in calls.mock_calls]
     assert names[:2] == ["open_sink", "open_sink().setup"]
     assert ("Subscription" in names) == (not isinstance(error, ConfigError))
     assert names[-1] == "open_sink().close"
+
+
+def test_it_ships_until_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the block stops it, and waits for it. The aggregator's own stop is not set."""
+    ended: list[bool] = []
+
+    def work(_: ShipSettings, stop: SignalSafeEvent) -> None:
+        ended.append(stop.wait(30))
+
+    monkeypatch.setattr(ship, "ship", work)
+    stop = SignalSafeEvent()
+    with ship.shipping(SETTINGS, stop):
+        assert ended == []
+    assert ended == [True]
+    assert not stop.is_set()
+
+
+def test_an_error_ends_the_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong settings of the store stop the block, and are its error."""
+
+    def fail(_: ShipSettings, _stop: SignalSafeEvent) -> None:
+        raise ConfigError("--store", "local:x", "name another file")
+
+    monkeypatch.setattr(ship, "ship", fail)
+    stop = SignalSafeEvent()
+    with pytest.raises(ConfigError, match="--store"), ship.shipping(SETTINGS, stop):
+        assert stop.wait(30)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies, require_partitions
 from tallystream_aggregator.times import DAY_MS
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import ConfigResource
 
 PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
 
@@ -73,29 +70,6 @@ def test_topics_are_created_with_the_replication_of_the_broker() -> None:
     assert create_topics(broker, Topics(), shards=4, only=["metrics-shards"]) == ["metrics-shards"]
     assert {topic.topic: topic.num_partitions for topic in created if topic.num_partitions > 1} == {"metrics-shards": 5}
     assert {topic.replication_factor for topic in created} == {-1}
-
-
-def test_the_append_times_of_a_topic_that_a_broker_created_are_awaited() -> None:
-    """The controller responds before all brokers have the change, so an old configuration is not yet an error."""
-    known = {name: SimpleNamespace(partitions={0: None}) for name in policies(Topics())}
-    changed: list[str] = []
-    answers = [*["CreateTime"] * 3, *["LogAppendTime"] * 2]
-
-    def describe(resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Any]:
-        config = {"message.timestamp.type": SimpleNamespace(value=answers.pop(0))}
-        return {resource: SimpleNamespace(result=lambda: config) for resource in resources}
-
-    def change(resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Any]:
-        changed.extend(resource.name for resource in resources)
-        return {resource: SimpleNamespace(result=lambda: None) for resource in resources}
-
-    broker: Any = SimpleNamespace(
-        list_topics=lambda **_: SimpleNamespace(topics=known),
-        describe_configs=describe,
-        incremental_alter_configs=change,
-    )
-    assert create_topics(broker, Topics(), correct=True) == []
-    assert (changed, answers) == (["metrics"], [])
 
 
 @pytest.mark.parametrize("name", ["agg", "events", "ledger", "dead"])

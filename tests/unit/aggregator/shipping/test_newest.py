@@ -11,13 +11,14 @@ from support.subscription import record
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.shipping import latest_reader, newest
-from tallystream_aggregator.shipping.latest_reader import LatestReader
+from tallystream_aggregator.shipping import newest
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_dashboards.terminal import latest_reader
+from tallystream_dashboards.terminal.latest_reader import LatestReader
 
 AGG = Place(TOPICS.agg, 0)
 

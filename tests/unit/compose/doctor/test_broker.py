@@ -20,7 +20,7 @@ POLICIES = policies(NAMES)
 
 def topic(name: str, **changes: Any) -> Topic:
     """Return a topic as the aggregator creates it."""
-    return replace(Topic("id", (1,), (1,), (1,), ALL, POLICIES[name]), **changes)
+    return replace(Topic((1,), (1,), (1,), ALL, POLICIES[name]), **changes)
 
 
 def cluster(**changes: Any) -> Cluster:

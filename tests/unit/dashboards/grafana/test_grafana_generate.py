@@ -95,7 +95,7 @@ def test_no_file_has_a_secret_or_a_host(flavour: Flavour) -> None:
 
 def test_thresholds_are_in_the_rules_of_grafana_and_prometheus(tmp_path: Path) -> None:
     """The rules compare with the number of the option, and their texts name it."""
-    options = ["--lag-seconds", "77", "--flavour", "prometheus", "--out", str(tmp_path)]
+    options = ["--threshold", "lag-seconds=77", "--flavour", "prometheus", "--out", str(tmp_path)]
     assert CliRunner().invoke(main.app, ["dashboards", "generate", *options]).exit_code == 0
     (rules,) = yaml.safe_load((tmp_path / "rules/tallystream.rules.yaml").read_text())["groups"]
     (rule,) = [one for one in rules["rules"] if one["alert"] == "TallystreamLagTooOld"]

@@ -36,9 +36,9 @@ def test_an_invalid_setting_is_refused(given: dict[str, Any], message: str) -> N
     "given", [{"lag_seconds": -1.0}, {"aggregator_seconds": 29}, {"stopped_minutes": 0}, {"dead_letters": 2**31}]
 )
 def test_thresholds_have_bounds(given: dict[str, Any]) -> None:
-    """The error of a threshold out of bounds names its option."""
+    """The error of a threshold out of bounds names it."""
     (name,) = given
-    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}: "):
+    with pytest.raises(ConfigError, match=f"--threshold: '{name.replace('_', '-')}="):
         Thresholds(**given)
 
 
