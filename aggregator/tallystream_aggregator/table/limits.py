@@ -55,7 +55,7 @@ class TableSettings:
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
-    max_table_bytes: int = 1 << 30
+    max_table_bytes: int = 2 << 30
     otlp_topics: tuple[str, ...] = ()
 
 

@@ -79,7 +79,7 @@ def aggregate(
             help="The most memory that the table of a shard may take, as in 800m or 2g; further lives and metrics are "
             "refused. An app may take three quarters of it."
         ),
-    ] = "1g",
+    ] = "2g",
     otlp_topic: o.OtlpTopic = None,
     shards: o.Shards = None,
     drop_tag: o.DropTag = None,
