@@ -1,4 +1,4 @@
-"""The rows of the table and how one record changes them: rules 1, 2, 4, 9 and 10, and the short form."""
+"""The rows of the table and how one record changes them: rules 1 to 4, 9 and 10, and the short form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
+from tallystream.record import DEFAULT_APP, MAX_COUNT, TIMELY_MS, ShortForm, identity
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.metric_types import (
     Values,
@@ -22,7 +22,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
 )
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
 from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit, size_of_life
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD, refuse_over_limit, size_of_life
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
 
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.lives import Lives
     from tallystream_aggregator.table.records.decode import DecodedSnapshot, Forget, Record
+
+
+def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
+    """Return why a record appended at `timestamp_ms` is too late or too early, or None if it is neither.
+
+    This depends only on the record and its append time. The reporter makes the same comparison when a record is
+    acknowledged, so it knows which records count.
+    """
+    ahead = ulid_ms(snapshot.life) - timestamp_ms
+    if ahead > TIMELY_MS:
+        return f"too early: the life's ULID is {ahead} ms ahead of the broker; the limit is {TIMELY_MS} ms"
+    since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
+    late = timestamp_ms - since
+    if late < TIMELY_MS:
+        return None
+    return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
 
 
 def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:

@@ -1,20 +1,16 @@
-"""The settings of the table, its limits (rule 11), and the times at which it accepts a record (rule 3)."""
+"""The settings of the table and its limits: rule 11."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream.record import TIMELY_MS
-from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.layouts import metric_count, text_bytes
+from tallystream_aggregator.table.layouts import text_bytes
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
-    from tallystream.record import Snapshot
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.state import Life
 
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that a life may have for each of the metrics that it may have."""
@@ -75,22 +71,6 @@ _WHAT = {
 }
 
 
-def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
-    """Return why a record appended at `timestamp_ms` is too late or too early, or None if it is neither.
-
-    This depends only on the record and its append time. The reporter makes the same comparison when a record is
-    acknowledged, so it knows which records count.
-    """
-    ahead = ulid_ms(snapshot.life) - timestamp_ms
-    if ahead > TIMELY_MS:
-        return f"too early: the life's ULID is {ahead} ms ahead of the broker; the limit is {TIMELY_MS} ms"
-    since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
-    late = timestamp_ms - since
-    if late < TIMELY_MS:
-        return None
-    return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
-
-
 def refuse_over_limit(limit: str, what: str, settings: TableSettings) -> Refusal:
     """Return the refusal of `what` of a record, which exceeds a limit."""
     allowed = {
@@ -130,11 +110,14 @@ class TableSize:
                 self._used[of] = used
 
 
-def life_limit(life: Life, metric: MetricId, settings: TableSettings) -> str | None:
-    """Return the limit of a life that a metric exceeds which the life does not have, or None."""
-    if metric_count(life) >= settings.max_metrics:
+def life_limit(metrics: int, text: int, settings: TableSettings) -> str | None:
+    """Return the limit of a life that one more metric than `metrics` exceeds, or None.
+
+    `text` are the bytes of the names and tags of all of them.
+    """
+    if metrics >= settings.max_metrics:
         return METRICS_PER_LIFE
-    return BYTES_PER_LIFE if life.bytes + text_bytes(metric) > BYTES_PER_METRIC * settings.max_metrics else None
+    return BYTES_PER_LIFE if text > BYTES_PER_METRIC * settings.max_metrics else None
 
 
 def size_of_metric(metric: MetricId) -> int:

@@ -92,7 +92,8 @@ class Lives:
         """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
         is_used = number >= 0 and number not in self.unused
         more = size_of_row(metric) + (0 if is_used else size_of_metric(metric))
-        return life_limit(life, metric, self._settings) or self.size.exceeded_limit(life.app, more)
+        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self._settings)
+        return of_life or self.size.exceeded_limit(life.app, more)
 
     def add_row(self, life: Life, number: int, row: Row) -> None:
         """Add the row of a metric that the life does not have."""
