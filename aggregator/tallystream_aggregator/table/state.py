@@ -90,11 +90,11 @@ class Life(msgspec.Struct, array_like=True):
         return self.app, self.life
 
     def is_empty(self, clock_ms: int = 0) -> bool:
-        """Tell whether a tombstone at this time of its partition changes nothing.
+        """Tell whether a tombstone at this time of its partition changes nothing. It removes a life of the short form.
 
         A life whose deadline has passed is silent. That may not be noticed before the end of the step.
         """
-        living = self.living and self.deadline_ms > clock_ms
+        living = (self.living and self.deadline_ms > clock_ms) or not self.life
         return not (living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
 
     @property

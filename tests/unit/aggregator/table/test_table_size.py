@@ -103,6 +103,15 @@ def test_rule_11_the_short_form_has_the_limits_of_its_app() -> None:
     assert topic.reasons() == []
 
 
+def test_a_tombstone_frees_what_a_silent_script_counts_though_it_has_no_counter() -> None:
+    """Its only counter was refused: there was room for the script, and none for its counter."""
+    topic = topic_with(0, app_room=size_of_life("script", "default", 0) + 100)
+    topic.append(b"script", b'{"name":"m","value":1}')
+    assert topic.reasons()[0].startswith("limit: 1 metrics beyond the ")
+    topic.append(b"script", None, at=DAY_MS)
+    assert used(topic.table) == {}
+
+
 def test_the_limit_of_names_and_tags_of_a_life_holds_in_every_form() -> None:
     """In OTLP and the short form as in snapshots, in one record or many, and in a table that is made of its rows."""
     rules, name = TableSettings(max_metrics=4, otlp_topics=(otlp.TOPIC,)), "n" * 500
