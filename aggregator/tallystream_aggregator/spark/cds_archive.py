@@ -73,6 +73,8 @@ def load_classes(written: Path) -> None:
                 time.sleep(0.1)
         finally:
             query.stop()
+        # The end may interrupt the maintenance of the state, which would be a warning with a stack trace.
+        session.sparkContext.setLogLevel("OFF")
     finally:
         stop_session(session, timeout=WRITING_S)
 

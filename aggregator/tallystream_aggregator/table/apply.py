@@ -221,9 +221,8 @@ class RecordApplier:
             return Refusal(reason)
         life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
         if life is None:
-            keep_ms = max(
-                record.clock_ms, ulid_ms(snapshot.life)
-            )  # its first record may arrive again until a day after that
+            # Its first record may arrive again until a day after that.
+            keep_ms = max(record.clock_ms, ulid_ms(snapshot.life))
             new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
             return self._add_life(new, record, snapshot.seq)
         if life.complete != snapshot.complete:

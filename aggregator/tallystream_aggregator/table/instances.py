@@ -35,8 +35,7 @@ class _AppLives:
 
     `lives` counts them, and `begun` those with a known begin: all but those of gauges of OTLP and of the short form.
     `newest` is the highest seq of the incomplete ones among these, None if it has to be found again. `filled` are those
-    that are
-    not empty, and some that have become empty since they were last asked for.
+    that are not empty, and some that have become empty since they were last asked for.
     """
 
     __slots__ = ("begun", "filled", "lives", "newest")

@@ -75,13 +75,13 @@ def refuse_over_limit(limit: str, what: str, settings: TableSettings) -> Refusal
     """Return the refusal of `what` of a record, which exceeds a limit."""
     allowed = {
         BYTES_PER_LIFE: settings.max_metrics * BYTES_PER_METRIC,
-        BYTES_PER_APP: _of_app(settings),
+        BYTES_PER_APP: _app_bytes(settings),
         BYTES_PER_TABLE: settings.max_table_bytes,
     }.get(limit, settings.max_metrics)
     return Refusal(f"limit: {what} beyond the {allowed} {_WHAT[limit]}")
 
 
-def _of_app(settings: TableSettings) -> int:
+def _app_bytes(settings: TableSettings) -> int:
     return settings.max_table_bytes * APP_QUARTERS // 4
 
 
@@ -98,7 +98,7 @@ class TableSize:
 
     def exceeded_limit(self, app: str, more: int) -> str | None:
         """Return the limit that `more` bytes of an app exceed, or None if they exceed none."""
-        if self._used.get(app, 0) + more > _of_app(self._settings):
+        if self._used.get(app, 0) + more > _app_bytes(self._settings):
             return BYTES_PER_APP
         return BYTES_PER_TABLE if self._used.get(None, 0) + more > self._settings.max_table_bytes else None
 

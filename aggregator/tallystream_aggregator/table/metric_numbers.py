@@ -38,10 +38,8 @@ class MetricNumbers:
     def add(self, metric: MetricId, number: int) -> None:
         """Add a metric."""
         self._numbers.setdefault(metric[1], {})[metric] = number
-        divided = self._divided.get(metric[1])
-        if divided is not None:
-            for term in _terms(metric):
-                divided.setdefault(term, set()).add(number)
+        if metric[1] in self._divided:
+            self._divide(metric, number)
 
     def remove(self, metric: MetricId) -> None:
         """Remove a metric."""
@@ -67,11 +65,15 @@ class MetricNumbers:
         if not terms:
             return set(known.values())
         if name not in self._divided:
-            divided = self._divided[name] = dict[Term, set[int]]()
+            self._divided[name] = {}
             for metric, number in known.items():
-                for term in _terms(metric):
-                    divided.setdefault(term, set()).add(number)
+                self._divide(metric, number)
         return set.intersection(*sorted((self._divided[name].get(term, set()) for term in terms), key=len))
+
+    def _divide(self, metric: MetricId, number: int) -> None:
+        divided = self._divided[metric[1]]
+        for term in _terms(metric):
+            divided.setdefault(term, set()).add(number)
 
 
 def _terms(metric: MetricId) -> Iterator[Term]:

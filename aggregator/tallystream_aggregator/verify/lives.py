@@ -28,14 +28,14 @@ _NAME, _TAGS = attrgetter("name"), attrgetter("tags")
 class Settings:
     """The numbers in the rules: times in ms, sizes in bytes.
 
-    Options are `forget_after_ms`, `max_table_bytes` and `otlp_topics`.
+    The ledger has `forget_after_ms`, `max_table_bytes` and `otlp_topics`. The others are the same for every table.
     """
 
     forget_after_ms: int = 7 * 86_400_000
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
-    max_table_bytes: int = 2**30
+    max_table_bytes: int = 2**31
     """An app may have three quarters of it (docs/table.md, "Limits")."""
     otlp_topics: tuple[str, ...] = ()
     """The topics of OTLP metrics."""
@@ -93,7 +93,7 @@ def widen(values: Values, others: Values) -> None:
 
 
 class Block:
-    """The metrics of a snapshot in which nothing was refused, in its order. `rows` are theirs, which only this changes.
+    """The metrics of a snapshot in which nothing was refused, in its order, with their `rows` in the life.
 
     Most metrics are counters, so that the counts are compared at once.
     """
@@ -141,8 +141,8 @@ def _replaces(new: Values, old: Values) -> bool:
 class Life:
     """One life. Times are those of the clock of its shard and partition, in ms.
 
-    `active_ms` is that of its last record that was not stale. It is forgotten by `keep_ms`, that of its last record, or
-    the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
+    `active_ms` is the time of its last record that was not stale. It is forgotten by `keep_ms`: the time of its last
+    record, or of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
     reached. `bytes` are those of the names and tags of its rows. `blocks` has the newest snapshot of each part, if

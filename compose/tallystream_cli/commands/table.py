@@ -20,7 +20,7 @@ class AggregateCommand(o.Sections):
             *("checkpoint", "start", "standby", "catch_up", "ready_file"),
             *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
-        "Latency and limits": (*("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),),
+        "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
         "Store": ("store",),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),

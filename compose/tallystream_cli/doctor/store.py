@@ -73,10 +73,9 @@ def writable(path: Path) -> bool:
 
 def rights(found: Rights, settings: StoreSettings, commands: Iterable[str]) -> Finding:
     """Check what the token may do against what the commands need; without commands, one right is enough."""
-    errors = {"read": found.read, "write": found.write}
-    allowed = [action for action, error in errors.items() if error is None]
-    if not allowed:
-        return of_error(CHECK, found.write or TallystreamError())
+    if found.read is not None and found.write is not None:
+        return of_error(CHECK, found.write)
+    allowed = [action for action, error in found._asdict().items() if error is None]
     needed = {action for command in commands for action in RIGHTS.get(command, ())}
     if lacking := sorted(needed - set(allowed)):
         remedy = "name a token that may, in INFLUXDB_TOKEN or INFLUXDB_TOKEN_FILE (docs/security.md)"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from support.malformed import BAD_METRICS, ODD, ODD_METRICS, POISON
 from support.schedules import BEGIN_MS
 from support.steps import run
-from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 
 HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false'
@@ -18,6 +21,11 @@ def refused(value: bytes) -> list[bool]:
     table = run(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)])
     replay = Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)
     return [bool(table.dead), bool(replay)]
+
+
+def test_both_have_the_same_settings_by_default() -> None:
+    """Else they would refuse other records where the ledger says nothing."""
+    assert asdict(Settings()) == asdict(TableSettings())
 
 
 @pytest.mark.parametrize("value", POISON, ids=lambda value: repr(value[:60]))
