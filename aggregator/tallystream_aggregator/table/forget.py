@@ -3,7 +3,7 @@
 A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
 So it removes the metric from the lives of that partition, and the result does not depend on the order in which
 partitions are read. Forgotten sums include lives of all partitions, whose records are days old. The first such record
-removes the metric from them.
+that is read removes the metric from them, and makes no event of it: which record that is depends on the order.
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     for number in emptied:
         lives.sums.subtract_forgotten(number, state.forgotten_sums.pop(number))
     lives.release(emptied)
-    for app, name in sorted({state.metrics[number][:2] for number in removed | emptied}):
+    for app, name in sorted({state.metrics[number][:2] for number in removed}):
         lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
     return emptied

@@ -331,7 +331,8 @@ class Rules:
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
         """Remove metrics from the lives that are in the shard of the record's key: those of the record's partition.
 
-        Forgotten lives of all partitions lose them: the table does not keep the partition of a forgotten life.
+        Forgotten lives of all partitions lose them, without an event: the table does not keep the partition of a
+        forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
         removed = set[tuple[str, str]]()
@@ -341,7 +342,8 @@ class Rules:
                 if life is self._forgotten.get(shard) or (is_here and not life.forgotten):
                     self._remove(life, identity)
                     life.blocks.clear()
-                    removed.add((identity[0], identity[2]))
+                    if not life.forgotten:
+                        removed.add((identity[0], identity[2]))
         for app, name in removed:
             self._event("forget", app, "", "", name)
 

@@ -8,8 +8,9 @@ out superseded records, test_loop_simulation.py the loop around the table.
 from __future__ import annotations
 
 import copy
+import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,7 @@ from support.runs import FORGET_AFTER_MS, UNLIMITED, check, jump, move, new_tabl
 from support.schedules import TopicRecord, jumps, play, schedules, short_schedules, step_sizes
 from tallystream import record
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.records.decode import Forget
-
-if TYPE_CHECKING:
-    import random
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 
 SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8, "forget_after_ms": FORGET_AFTER_MS}
 chances = st.randoms(use_true_random=False)
@@ -92,6 +90,24 @@ def test_a_stale_snapshot_counts_though_a_forget_record_was_read_after_newer_one
         offsets[partition] += 1
     check(records, [{0: 0, 1: 1}, dict(offsets)])
     assert sorted(fields["count"] for fields in replay(records).sums.values()) == [0, 4]
+
+
+@pytest.mark.parametrize("first", [{0: 1, 1: 0}, {0: 0, 1: 2}], ids=["before it was forgotten", "after it was"])
+def test_the_events_of_forget_records_do_not_depend_on_which_partition_is_read_first(first: dict[int, int]) -> None:
+    """The life of partition 1 is forgotten by its clock. Each partition has a forget record of its metric."""
+    header: dict[str, Any] = {"app": "a", "life": new_ulid(0), "part": 0, "seq": 1, "every_ms": 1000}
+    value = record.encode(record.Snapshot(**header, ts=0, final=True, metrics=[record.Counter(name="n", count=4)]))
+    forget, at = Forget(metric="n").value(), 2 * FORGET_AFTER_MS
+    records = [
+        TopicRecord(b"i", value, 1000, 1, 0),
+        TopicRecord(CLOCK_KEY, clock_value(at), at, 1, 1),
+        TopicRecord(b"i", forget, at, 0, 0),
+        TopicRecord(b"i", forget, at + 1, 1, 2),
+    ]
+    tables = new_tables(records, UNLIMITED)
+    take([first, {0: 1, 1: 3}], tables, random.Random(0), broken=0)
+    require_equal(tables, replay(records, **UNLIMITED))
+    assert [fields["count"] for fields in tables.sums.values()] == [0]
 
 
 @examples(25)
