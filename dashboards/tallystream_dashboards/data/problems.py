@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.pipeline import AGGREGATOR, SHIPPER, role
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag.formatting import clock_skew, time_lag, why
 from tallystream_dashboards.lag.status import Status

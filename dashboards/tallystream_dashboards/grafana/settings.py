@@ -12,14 +12,14 @@ from tallystream_aggregator.sinks.address import is_http_url
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Flavour = Literal["flux", "influxql", "prometheus"]
+Flavour = Literal["flux", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
-PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "influxql": "influxdb", "prometheus": "prometheus"}
+PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "prometheus": "prometheus"}
 """The type of the data source: Grafana's plugin."""
 
-_URLS = {"flux": "http://localhost:8086", "influxql": "http://localhost:8086", "prometheus": "http://localhost:9090"}
-_TITLES = {"flux": "Flux", "influxql": "InfluxQL", "prometheus": "Prometheus"}
+_URLS = {"flux": "http://localhost:8086", "prometheus": "http://localhost:9090"}
+_TITLES = {"flux": "Flux", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,11 @@ class Settings:
     """What is generated, and for which data source.
 
     Args:
-        flavour: "flux" or "influxql" for InfluxDB 2.x, or "prometheus".
+        flavour: "flux" for InfluxDB 2.x, or "prometheus".
         datasource_url: the store's URL for Grafana; empty: its usual port on localhost.
         datasource_name: the data source's name in Grafana; empty: "Tallystream Flux" and so on.
         org: InfluxDB's organization.
-        bucket: InfluxDB's bucket; for InfluxQL, the database that is mapped to it.
+        bucket: InfluxDB's bucket.
         thresholds: when the alert rules fire.
         folder_title: the folder of the dashboards and rules.
         uid_prefix: the prefix of every uid; two systems in one Grafana need different ones.
@@ -122,7 +122,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.flavour not in FLAVOURS:
-            raise ConfigError("--flavour", self.flavour, f"give {', '.join(FLAVOURS[:-1])} or {FLAVOURS[-1]}")
+            raise ConfigError("--flavour", self.flavour, f"give {' or '.join(FLAVOURS)}")
         # Grafana limits a uid to 40 characters; the longest name after the prefix has 25 with its hyphen.
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.uid_prefix):
             raise ConfigError("--uid-prefix", self.uid_prefix, "give 1 to 15 letters, digits, _ or -")

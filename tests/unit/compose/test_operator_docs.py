@@ -11,7 +11,7 @@ import pytest
 
 from tallystream_aggregator.table.state import STATE_VERSION
 from tallystream_cli import reference
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.rules import RULES
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("install", "runbook", "upgrade", "compose", "kubernetes", "configuration")

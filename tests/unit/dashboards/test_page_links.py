@@ -12,7 +12,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.search import MAX_FOUND, Found, read_names, search
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.page import PageSettings, runbook
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.url_state import Selection

@@ -12,7 +12,7 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
