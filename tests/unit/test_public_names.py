@@ -26,12 +26,12 @@ MODULES = {
     "tallystream.bridges.opentelemetry": "OpenTelemetrySource",
     "tallystream.bridges.prometheus": "Collects PrometheusSource",
     "tallystream.pyformance_compat": (
-        "CounterFellWarning MetricsRegistry RegexRegistry call_too_long clear count_calls counter "
+        "MetricsRegistry RegexRegistry call_too_long clear count_calls counter "
         "dump_metrics gauge global_registry hist_calls histogram meter meter_calls meters registry reporters "
         "set_global_registry stats time_calls timer"
     ),
     "tallystream.pyformance_compat.meters": (
-        "CallbackGauge Counter CounterFellWarning Gauge Histogram Meter SimpleGauge Timer TimerContext"
+        "CallbackGauge Counter Gauge Histogram Meter SimpleGauge Timer TimerContext"
     ),
     "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter InfluxReporter Reporter"),
     "tallystream.pyformance_compat.stats": ("ExpDecayingSample SlidingTimeWindowSample Snapshot"),
