@@ -38,13 +38,12 @@ _TO_SUMS, _TO_STORE = "metrics → sums", "sums → store"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One hop: its delay as text and in seconds, its status if it has one, and a sentence with details."""
+    """One hop: its delay as text, its status if it has one, and a sentence with details."""
 
     name: str
     delay: str
     status: Status | None
     detail: str
-    delay_s: float | None = None
 
 
 def read_pipeline(reader: PointReader, groups: GroupsNow, period: Period) -> tuple[list[Hop], ChartData]:
@@ -137,17 +136,14 @@ def _from_instances(arrived_ms: int | None, now_ms: int) -> Hop:
     age_ms = max(0, now_ms - arrived_ms)
     # It has no status: Tallystream's own metrics arrive there too, and how often an app reports is its own choice.
     detail = "The newest record in `metrics`, of an app or of Tallystream itself."
-    return Hop("instance → metrics", f"{formatting.duration(age_ms / 1000)} ago", None, detail, age_ms / 1000)
+    return Hop("instance → metrics", f"{formatting.duration(age_ms / 1000)} ago", None, detail)
 
 
 def _group_hop(name: str, state: GroupState | None, owner: str) -> Hop:
     if state is None:
         return Hop(name, formatting.DASH, None, f"There is no consumer group of {owner}. Check that it runs.")
     details = (f"{lag_range(state)} records behind.", _catches_up(state.catch_up), why(state))
-    delay_s = None if state.time_lag is None else state.time_lag.seconds
-    return Hop(
-        name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one), delay_s
-    )
+    return Hop(name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one))
 
 
 def _catches_up(catch_up: TimeToCatchUp) -> str:
@@ -166,4 +162,4 @@ def _to_page(stored_ms: int | None, now_ms: int) -> Hop:
         return Hop("store → page", formatting.DASH, None, "There is no sum in the store yet.")
     age_s = max(0, now_ms - stored_ms) / 1000
     detail = "The newest sum in the store; a sum is written when it changes."
-    return Hop("store → page", f"{formatting.duration(age_s)} ago", None, detail, age_s)
+    return Hop("store → page", f"{formatting.duration(age_s)} ago", None, detail)

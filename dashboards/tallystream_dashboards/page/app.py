@@ -137,14 +137,12 @@ def _draw(
     if selection.view in ("metrics", "twice"):
         view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
         shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
-        components.show(shown)
         as_of(grafana=grafana_link(settings, shown))
         if view.as_of_ms is None:
             components.empty_store()
             return selection
         _draw_sums(reader, view, selection, period, zone=zone)
         return shown
-    components.show(selection)
     as_of(grafana=grafana_link(settings, selection))
     if selection.view == "runbook":
         return selection
