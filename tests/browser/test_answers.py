@@ -1,4 +1,4 @@
-"""The page's first answer, its search, its password, its labels for screen readers, and a phone's width."""
+"""The page's first answer, its password, its labels for screen readers, and a phone's width."""
 
 from __future__ import annotations
 
@@ -60,28 +60,6 @@ def test_what_is_not_well_comes_first(page_of_the_past: tuple[str, int], open_pa
         until_chart(page, "Lag by partition, records")
         assert "group=audit" in page.url
         assert "at=" in page.url
-
-
-def test_a_search_leads_to_a_group_by_keyboard(page_of_the_past: tuple[str, int], open_page: Callable) -> None:
-    """A part of a name finds what contains it. The link is reached with the Tab key, and its focus is visible."""
-    with open_page(address(page_of_the_past)) as page:
-        drawn(page)
-        field = page.get_by_role("textbox", name="Search")
-        field.fill("ORDERS")
-        field.press("Enter")
-        found = page.get_by_role("navigation", name="Search results")
-        found.get_by_role("link", name="orders-2").wait_for(timeout=TIMEOUT_MS)
-        field.fill("aud")
-        field.press("Enter")
-        found.get_by_text("1 found:").wait_for(timeout=TIMEOUT_MS)
-        assert found.get_by_role("listitem").all_inner_texts() == ["group audit"]
-        page.keyboard.press("Tab")
-        focused = page.evaluate(
-            "(one => [one.textContent, getComputedStyle(one).outlineStyle])(document.activeElement)"
-        )
-        assert focused == ["audit", "solid"]
-        page.keyboard.press("Enter")
-        until_chart(page, "Lag by partition, records")
 
 
 def test_a_screen_reader_finds_everything_by_its_name(page_of_the_past: tuple[str, int], open_page: Callable) -> None:

@@ -58,8 +58,7 @@ def main() -> None:
         label_visibility="collapsed",
         width="stretch",
     )
-    views, field = st.columns([10, 6], vertical_alignment="bottom")
-    view = views.segmented_control(
+    view = st.segmented_control(
         "View",
         list(VIEWS),
         default=selection.view,
@@ -67,13 +66,6 @@ def main() -> None:
         key="view",
         required=True,
         label_visibility="collapsed",
-    )
-    field.text_input(
-        "Search",
-        key="search",
-        placeholder="Search: group, topic, app, metric or instance",
-        label_visibility="collapsed",
-        icon=":material/search:",
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen_range])
     # History does not change, so it is read once.
@@ -129,7 +121,6 @@ def _draw(
 ) -> Selection:
     """Draw the top and the chosen view, and return the selection that it shows."""
     groups = read_groups_now(reader, period)
-    top.draw_found(reader, settings, selection, period)
     top.draw_banner(reader, settings, selection, period, groups, zone=zone)
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None

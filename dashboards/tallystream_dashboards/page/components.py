@@ -38,8 +38,6 @@ _LAYOUT_STYLE = """
 .stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
 .sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
-.stHtml .found ul { margin: 0; padding-left: 1.2rem; }
-.stHtml .found p { margin: 0; }
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-top: 1rem; }
   h1 { font-size: 1.6rem !important; padding: 0 !important; }
