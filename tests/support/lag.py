@@ -12,10 +12,10 @@ from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets, R
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from tallystream_aggregator.sinks.base import Point, PointReader
-    from tallystream_dashboards.lag.offsets import NextRecord, PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
     from tallystream_dashboards.lag.state import GroupState
 
 
@@ -43,7 +43,6 @@ class Rounds:
     def __init__(self, rules: Rules | None = None, *, assigned_only: bool = False) -> None:
         self.newest_records: dict[PartitionId, tuple[int, int]] = {}
         self.open_from: dict[PartitionId, int] = {}
-        self.records: Mapping[tuple[PartitionId, int], NextRecord] = {}
         self.newest_round = Round((), {}, 0)
         self._tracker = LagTracker(
             self,
@@ -51,7 +50,6 @@ class Rounds:
             rules or Rules(),
             clock=lambda: self._offsets.ts_ms / 1000,
             assigned_only=assigned_only,
-            read_records=lambda _: self.records,
         )
         self._recorder = Recorder()
         self._offsets = round_of()

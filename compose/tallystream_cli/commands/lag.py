@@ -115,9 +115,6 @@ def lag_collect(
     allowed_lag: o.AllowedLag = None,
     warn_age: o.WarnAge = None,
     err_age: o.ErrAge = None,
-    record_timestamps: Annotated[
-        bool, typer.Option("--record-timestamps", help="Read the oldest unconsumed records for their timestamps.")
-    ] = False,
     full_hours: Annotated[
         float,
         typer.Option(help="Hours to keep every round; older lag keeps one round in five minutes, 0 keeps every round."),
@@ -141,7 +138,6 @@ def lag_collect(
         exclude=tuple(exclude or ()),
         rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
         assigned_only=assigned_only,
-        record_timestamps=record_timestamps,
         full_hours=full_hours,
         http_port=http_port,
         http_address=http_address,

@@ -117,7 +117,6 @@ def partition_json(state: PartitionState) -> dict[str, Any]:
         "committed": state.committed,
         "lag": state.lag,
         **_time_lag_json(state.time_lag),
-        "record_ms": state.record_ms,
         "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
     }

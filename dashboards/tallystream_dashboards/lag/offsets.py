@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,10 +87,3 @@ class RoundOffsets:
     requested_ms: int = 0
     ts_ms: int = 0
     complete: bool = True
-
-
-class NextRecord(NamedTuple):
-    """The next record at or after an offset: its timestamp (epoch ms), if it has one, and whether it `exists`."""
-
-    timestamp_ms: int | None
-    exists: bool = True

@@ -16,7 +16,7 @@ from tallystream_dashboards.lag.status import (
     evaluate_past_end,
     evaluate_samples,
 )
-from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
+from tallystream_dashboards.lag.time_lag import TimeLag, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +34,6 @@ MAX_NAMED = 3
 
 CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 
-_NO_RECORD = "Nothing to read: the last {:,} offsets are transaction markers or compacted records."
 _LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
@@ -43,9 +42,9 @@ _OPEN = "A transaction is open from offset {:,} on: consumers with read_committe
 class PartitionState:
     """The state of one partition of a group. `lag` and `time_lag` are None if they are not known.
 
-    `rates` is None if there are too few samples. `record_ms` is the timestamp of the oldest unconsumed record, if it
-    was requested. `skew_ms` is how far timestamps in the partition are ahead of the records' arrival (negative: behind
-    it); None: not known. A `stale` partition was not read in the newest round; it has its last known state.
+    `rates` is None if there are too few samples. `skew_ms` is how far timestamps in the partition are ahead of the
+    records' arrival (negative: behind it); None: not known. A `stale` partition was not read in the newest round; it
+    has its last known state.
     """
 
     topic: str
@@ -57,7 +56,6 @@ class PartitionState:
     start: int | None = None
     end: int | None = None
     committed: int | None = None
-    record_ms: int | None = None
     skew_ms: int | None = None
     stale: bool = False
 
@@ -151,8 +149,6 @@ def _evaluate_waiting(
     waiting = (offsets.lag or 0) - offsets.deleted
     if offsets.deleted and waiting <= rules.allowed_lag:
         return Evaluation(Status.OK, f"{waiting:,} other records wait.")
-    if waiting > rules.allowed_lag and time_lag == NO_LAG:
-        return Evaluation(Status.OK, _NO_RECORD.format(waiting), notable=True)
     if waiting > rules.allowed_lag and offsets.left:
         return Evaluation(Status.WARN, _LEFT.format(waiting))
     evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules, deleted=offsets.deleted)

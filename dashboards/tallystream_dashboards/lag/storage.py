@@ -29,7 +29,7 @@ SLOT_MS = 300_000
 
 PARTITION_FIELDS = (
     *("committed", "end", "start", "members", "lag", "seconds", "bound", "produced", "consumed", "status", "reason"),
-    *("record_ms", "skew_ms", "stale"),
+    *("skew_ms", "stale"),
 )
 """The fields of a partition's points."""
 
@@ -54,7 +54,6 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "start": state.start,
         "end": state.end,
         "members": members,
-        "record_ms": state.record_ms,
     }
     evaluation = state.evaluation
     has_reason = state.stale or evaluation.notable or evaluation.status is not Status.OK
@@ -121,7 +120,6 @@ def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> Par
         start=_int(fields, "start"),
         end=_int(fields, "end"),
         committed=_int(fields, "committed"),
-        record_ms=_int(fields, "record_ms"),
         skew_ms=_int(fields, "skew_ms"),
         stale=bool(fields.get("stale", False)),
     )

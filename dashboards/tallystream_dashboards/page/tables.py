@@ -69,7 +69,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     )
 
 
-def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
+def partitions(states: Sequence[PartitionState]) -> pd.DataFrame:
     """Return the table of one group's partitions."""
     return pd.DataFrame(
         {
@@ -83,7 +83,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
             "Committed": _integers(one.committed for one in states),
             "End": _integers(one.end for one in states),
-            "Why": [_partition_why(one, clock) for one in states],
+            "Why": [_partition_why(one) for one in states],
         }
     )
 
@@ -132,10 +132,8 @@ def covered_offsets(partitions: Sequence[CoveredOffsets]) -> pd.DataFrame:
     )
 
 
-def _partition_why(one: PartitionState, clock: Clock) -> str:
+def _partition_why(one: PartitionState) -> str:
     reasons = [one.evaluation.reason]
-    if one.record_ms is not None:
-        reasons.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:
         reasons.append(clock_skew(one.skew_ms))
     return " ".join(reasons)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.offsets import NextRecord, PartitionOffsets
+from tallystream_dashboards.lag.offsets import PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GONE_MS
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
+from tallystream_dashboards.lag.time_lag import TimeLag
 
 T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)
@@ -125,17 +125,6 @@ def test_partitions_without_a_commit_make_the_lag_a_lower_bound() -> None:
     rounds.points(round_of(group("g", (3, 10), (None, 40))), T0)
     (state,) = rounds.states
     assert (state.lag, state.unknown_partitions, state.uncommitted_records, state.partition_count) == (7, 1, 40, 2)
-
-
-def test_offsets_without_a_record_are_no_lag() -> None:
-    """If there is no record up to the end (transaction markers, compaction), the status is OK, with the reason."""
-    rounds = Rounds(RULES)
-    rounds.records = {(("orders", 0), 9): NextRecord(None, exists=False)}
-    for second in range(0, 200, 10):
-        rounds.points(round_of(group("g", (9, 10), members=0)), T0 + second * 1000)
-    (state,) = rounds.states
-    assert (state.evaluation.status, state.time_lag, state.lag) == (Status.OK, NO_LAG, 1)
-    assert "transaction markers" in state.partitions[0].evaluation.reason
 
 
 def test_an_age_can_be_a_threshold() -> None:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
-IGNORED = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
+IGNORED = frozenset({"seconds", "reason", "seen_ms"})
 """Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
 IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
 """The same for a partition, whose rates change for as long as the window after its last record."""

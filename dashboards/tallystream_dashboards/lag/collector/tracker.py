@@ -33,15 +33,12 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.offsets import (
         Bounds,
         GroupOffsets,
-        NextRecord,
         PartitionId,
         PartitionOffsets,
         RoundOffsets,
     )
     from tallystream_dashboards.lag.samples import Rates
     from tallystream_dashboards.lag.time_lag import TimeLag
-
-    Records = Mapping[tuple[PartitionId, int], NextRecord]
 
 SKEW_INTERVAL_MS = 30_000
 """The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
@@ -82,8 +79,7 @@ class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
     It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
-    `read_records` returns the next records at offsets of partitions; None: no timestamps are read. `assigned_only`
-    leaves out topics of which no member has a partition, if the group's members have others.
+    `assigned_only` leaves out topics of which no member has a partition, if the group's members have others.
     """
 
     def __init__(
@@ -94,7 +90,6 @@ class LagTracker:
         *,
         clock: Callable[[], float],
         assigned_only: bool = False,
-        read_records: Callable[[set[tuple[PartitionId, int]]], Records] | None = None,
     ) -> None:
         self._broker = broker
         self._patterns = patterns
@@ -102,7 +97,6 @@ class LagTracker:
         self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
         self._assigned_only = assigned_only
-        self._read_records = read_records
         self._open_from: dict[PartitionId, int] = {}
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
@@ -133,9 +127,8 @@ class LagTracker:
         if offsets.ts_ms >= self._skews_due_ms:
             self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
             self._skews_due_ms = offsets.ts_ms + SKEW_INTERVAL_MS
-        records = self._read_records(_oldest_unread(offsets)) if self._read_records is not None else {}
         self._open_from = self._broker.last_stable(self._stopped())
-        self._evaluate(offsets, records)
+        self._evaluate(offsets)
         return Round(
             states=tuple(worst_first(self._groups.values())),
             bounds=offsets.bounds,
@@ -208,14 +201,14 @@ class LagTracker:
         partitions = (one for state in self._groups.values() if not state.gone for one in state.partitions)
         return {(one.topic, one.partition) for one in partitions if one.evaluation.status in _STOPPED and not one.stale}
 
-    def _evaluate(self, offsets: RoundOffsets, records: Records) -> None:
+    def _evaluate(self, offsets: RoundOffsets) -> None:
         for group in offsets.groups:
             before = self._groups.get(group.group)
             if not group.partitions and not group.complete:
                 if before is not None:
                     self._groups[group.group] = mark_stale(before)
             elif group.partitions or group.unread or before is not None:
-                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms, records), before)
+                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms), before)
         for name, before in list(self._groups.items()):
             if name in offsets.deleted and not before.gone:
                 self._groups[name] = keep_since(mark_gone(before), before)
@@ -228,15 +221,14 @@ class LagTracker:
             for partition in unread - {partition for _, partition in self._samples}:
                 del self._ends[partition]
 
-    def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int, records: Records) -> GroupState:
+    def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int) -> GroupState:
         if before is not None and not before.gone and not group.complete and group.members is None:
             group = replace(group, members=before.members, state=before.broker_state)
         states, rates = [], []
         for one in group.partitions:
             samples = self._add_sample(group, one, now_ms)
             rates.append((None, None) if samples is None else samples.rates(now_ms))
-            record = None if one.committed is None else records.get((one.id, one.committed))
-            states.append(self._partition(one, samples, rates[-1][0], record, now_ms))
+            states.append(self._partition(one, samples, rates[-1][0], now_ms))
         states += self._unread_partitions(group, before)
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
 
@@ -265,15 +257,13 @@ class LagTracker:
         offsets: PartitionOffsets,
         samples: OffsetSamples | None,
         rates: Rates | None,
-        record: NextRecord | None,
         now_ms: int,
     ) -> PartitionState:
         time_lag: TimeLag | None = NO_LAG
         evaluation = CAUGHT_UP
         if offsets.lag != 0:
-            if record is None or record.exists:
-                oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
-                time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
+            oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
+            time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
             evaluation = evaluate_partition(
                 offsets,
                 [] if samples is None else samples.all(),
@@ -292,15 +282,8 @@ class LagTracker:
             start=offsets.start,
             end=offsets.end,
             committed=offsets.committed,
-            record_ms=None if record is None else record.timestamp_ms,
             skew_ms=self._skews_ms.get(offsets.id),
         )
-
-
-def _oldest_unread(offsets: RoundOffsets) -> set[tuple[PartitionId, int]]:
-    """Return the committed offsets of the partitions that lag."""
-    partitions = (partition for group in offsets.groups for partition in group.partitions)
-    return {(one.id, one.committed) for one in partitions if one.committed is not None and one.lag}
 
 
 def _without_left(group: GroupOffsets) -> GroupOffsets:

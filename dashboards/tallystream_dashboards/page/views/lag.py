@@ -78,7 +78,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with right:
         components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
     partitions = _partitions(state)
-    table = tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms))
+    table = tables.partitions(partitions[:MAX_PARTITIONS])
     components.table(table, caption="Partitions", key="partitions-table")
     if len(partitions) > MAX_PARTITIONS:
         st.caption(f"The worst {MAX_PARTITIONS:,} of {len(partitions):,} partitions; the filter finds the others.")
