@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -96,7 +96,7 @@ def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], trans
     )
     configs = _configs(admin, described)
     found: dict[str, Any] = {}
-    has_run = topics.ledger in described and admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
+    has_run = topics.ledger in described and _end(admin, topics.ledger) > 0
     if has_run:
         found, hidden = _split(admin.describe_consumer_groups(sorted(groups), **options), missing=_NO_GROUP)
         refused |= hidden
@@ -133,6 +133,12 @@ def _configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str, st
     answers = admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
     found, _ = _split({one.name: future for one, future in answers.items()}, missing={KafkaError.UNKNOWN_TOPIC_OR_PART})
     return {name: {key: str(entry.value) for key, entry in config.items()} for name, config in found.items()}
+
+
+def _end(admin: AdminClient, topic: str) -> int:
+    place = TopicPartition(topic, 0)
+    answers = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)  # type: ignore[no-untyped-call]
+    return int(answers[place].result().offset)
 
 
 def _topic(found: Any, config: Mapping[str, str] | None) -> Topic:

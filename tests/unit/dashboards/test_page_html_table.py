@@ -64,7 +64,7 @@ def test_every_column_of_the_tables_has_its_alignment() -> None:
     html = html_table(pd.DataFrame(columns=columns), {}, caption="Groups")
     assert re.findall('class="number">([^<]+)', html) == ["Lag", "Time lag", "Partitions"]
     assert re.findall('class="words">([^<]+)', html) == ["Group", "Why"]
-    html = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {}, caption="Partitions")
+    html = html_table(pd.DataFrame(columns=tables.partitions([]).columns), {}, caption="Partitions")
     numbers = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
     assert re.findall('class="number">([^<]+)', html) == numbers
     assert re.findall('class="words">([^<]+)', html) == ["Topic", "Why"]

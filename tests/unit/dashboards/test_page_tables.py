@@ -87,7 +87,7 @@ def test_a_status_has_a_duration_from_a_minute_on() -> None:
 
 def test_tables_without_rows_keep_their_columns() -> None:
     """A group without partitions has an empty table with all columns."""
-    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
+    assert tables.partitions([]).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
 
 
 def sums_table(name: str, type_: str, **fields: float) -> pd.DataFrame:
