@@ -241,5 +241,4 @@ def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
             "lag-status": {"group": "billing", "status": "STOP"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
-            "clock-skew": {"group": "billing"},
         }.get(rule.slug, {})

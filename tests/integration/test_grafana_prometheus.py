@@ -47,7 +47,6 @@ FIRED: dict[str, tuple[dict[str, str], str]] = {
     "processed-twice": ({"app": "orders", "metric": "records_processed"}, "50"),
     "aggregator-down": ({}, "1"),
     "collector-down": ({}, "1"),
-    "clock-skew": ({"group": "billing"}, "37"),
 }
 """The alert of each rule on its fault: its labels, and the measured number."""
 

@@ -9,7 +9,6 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from support.commands import command
@@ -19,9 +18,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker
 from tallystream_dashboards.lag.reader import read_groups
-from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
@@ -102,26 +99,6 @@ def test_a_stop_does_not_wait_for_the_broker() -> None:
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StoppedError):
         OffsetFetcher(admin, timeout=600, stopping=lambda: True).fetch(Patterns())
-
-
-def test_a_fast_clock_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A producer whose clock is an hour ahead is shown as skew, and the time lag does not depend on it."""
-    topic, group = topic_prefix + "events", topic_prefix + "billing"
-    fill(broker, admin, topic, partitions=1, records=3)
-    commit(admin, group, topic, {0: 3})
-    now, ahead_ms = time.time(), 3_600_000
-    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
-    tracker = LagTracker(fetcher, Patterns((group,)), Rules(), clock=lambda: now)
-    assert tracker.round().states[0].skew_ms is None
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
-    assert producer.flush(30) == 0
-    now += 31
-    (state,) = tracker.round().states
-    assert state.skew_ms is not None
-    assert ahead_ms - 60_000 < state.skew_ms <= ahead_ms
-    assert state.time_lag is not None
-    assert state.time_lag.seconds <= 31
 
 
 def test_the_collector_writes_lag_to_the_store_and_serves_it(

@@ -41,7 +41,6 @@ class Rounds:
     """The collector's tracker and recorder, over a broker that returns the given rounds."""
 
     def __init__(self, rules: Rules | None = None, *, assigned_only: bool = False) -> None:
-        self.newest_records: dict[PartitionId, tuple[int, int]] = {}
         self.open_from: dict[PartitionId, int] = {}
         self.newest_round = Round((), {}, 0)
         self._tracker = LagTracker(
@@ -59,17 +58,13 @@ class Rounds:
         deleted = frozenset(known) - {group.group for group in self._offsets.groups}
         return replace(self._offsets, deleted=deleted)
 
-    def newest(self, _partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return the record with the highest timestamp of each partition."""
-        return self.newest_records
-
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return where open transactions begin in those of the partitions that have one."""
         return {one: offset for one in partitions if (offset := self.open_from.get(one)) is not None}
 
     def points(self, offsets: RoundOffsets, ts_ms: int) -> list[Point]:
         """Run a round with these offsets and return its points."""
-        self._offsets = replace(offsets, requested_ms=ts_ms, ts_ms=ts_ms)
+        self._offsets = replace(offsets, ts_ms=ts_ms)
         self.newest_round = self._tracker.round()
         return self._recorder.points(self.newest_round)
 

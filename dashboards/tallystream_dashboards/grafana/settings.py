@@ -35,7 +35,6 @@ class Thresholds:
         processed_twice: fire on more records processed twice than this.
         aggregator_seconds: fire if no aggregator has worked for this long; from 30.
         collector_seconds: fire if the lag collector has not measured for this long; from 90.
-        skew_seconds: fire if timestamps differ from the records' arrival by more than this, in either direction.
 
     Raises:
         ConfigError: a number is out of its bounds.
@@ -49,7 +48,6 @@ class Thresholds:
     processed_twice: int = 0
     aggregator_seconds: int = 120
     collector_seconds: int = 300
-    skew_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         minimums = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}

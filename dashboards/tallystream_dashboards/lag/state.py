@@ -42,9 +42,8 @@ _OPEN = "A transaction is open from offset {:,} on: consumers with read_committe
 class PartitionState:
     """The state of one partition of a group. `lag` and `time_lag` are None if they are not known.
 
-    `rates` is None if there are too few samples. `skew_ms` is how far timestamps in the partition are ahead of the
-    records' arrival (negative: behind it); None: not known. A `stale` partition was not read in the newest round; it
-    has its last known state.
+    `rates` is None if there are too few samples. A `stale` partition was not read in the newest round; it has
+    its last known state.
     """
 
     topic: str
@@ -56,7 +55,6 @@ class PartitionState:
     start: int | None = None
     end: int | None = None
     committed: int | None = None
-    skew_ms: int | None = None
     stale: bool = False
 
     @property
@@ -78,7 +76,7 @@ class GroupState:
     `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
     status since `since_ms`. A group that is `gone` is no longer on the broker. It has its last known state, without a
     time lag. `stale` is a sentence if the newest round did not read the group or some of its partitions, which have
-    their last known state. A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
+    their last known state. A group without `partitions` was read from the store.
     """
 
     group: str
@@ -97,19 +95,12 @@ class GroupState:
     broker_state: str = ""
     since_ms: int | None = None
     gone: bool = False
-    stored_skew_ms: int | None = None
     stale: str = ""
 
     @property
     def status_name(self) -> str:
         """The name of the status that is shown: GONE for a group that is no longer on the broker."""
         return "GONE" if self.gone else self.evaluation.status.name
-
-    @property
-    def skew_ms(self) -> int | None:
-        """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
-        known = [one.skew_ms for one in self.partitions if one.skew_ms]
-        return max(known, key=abs, default=self.stored_skew_ms)
 
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:

@@ -10,7 +10,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
-from tallystream_dashboards.lag.formatting import catches_up_in, clock_skew, time_lag, why
+from tallystream_dashboards.lag.formatting import catches_up_in, time_lag, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ def partitions(states: Sequence[PartitionState]) -> pd.DataFrame:
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
             "Committed": _integers(one.committed for one in states),
             "End": _integers(one.end for one in states),
-            "Why": [_partition_why(one) for one in states],
+            "Why": [one.evaluation.reason for one in states],
         }
     )
 
@@ -130,13 +130,6 @@ def covered_offsets(partitions: Sequence[CoveredOffsets]) -> pd.DataFrame:
             "Offsets": _integers(one.count for one in partitions),
         }
     )
-
-
-def _partition_why(one: PartitionState) -> str:
-    reasons = [one.evaluation.reason]
-    if one.skew_ms:
-        reasons.append(clock_skew(one.skew_ms))
-    return " ".join(reasons)
 
 
 def _integers(values: Iterable[int | None]) -> pd.Series[int]:

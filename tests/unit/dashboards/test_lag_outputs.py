@@ -22,7 +22,6 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.formatting import clock_skew
 
 if TYPE_CHECKING:
     from tallystream_dashboards.lag.collector.tracker import Round
@@ -34,7 +33,6 @@ T0 = 1_700_000_100_000
 def newest() -> Round:
     """Return a round with two groups, one of them with a partition without a commit, and one that is gone."""
     rounds = Rounds()
-    rounds.newest_records = {("other", 0): (3, T0 + 7500)}
     for number in range(5):
         groups = [group("a group", (5, 10 + number), (None, 3)), group("well", (4, 4), topic="other")]
         groups += [group("gone", (0, 9))] if number < 3 else []
@@ -58,7 +56,6 @@ def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
         'kafka_partition_latest_offset{topic="orders",partition="0"} 14',
         'tallystream_group_status{group="well",status="OK"} 1',
         'tallystream_lag_seconds_bound{group="a group",topic="orders",partition="0"} 1',
-        'tallystream_lag_skew_seconds{group="well",topic="other",partition="0"} 7.5',
         f"tallystream_lag_round_time_seconds {(T0 + 4000) / 1000}",
     ):
         assert line in lines
@@ -170,9 +167,3 @@ def test_groups_are_served_over_http(tmp_path: Path) -> None:
             assert json.load(answer)["status"] == "OK"
     finally:
         server.close()
-
-
-def test_clock_skew_is_shown_in_words() -> None:
-    """The sentence says by how much timestamps are ahead or behind."""
-    assert "37 s ahead" in clock_skew(37_000)
-    assert "37 s behind" in clock_skew(-37_000)

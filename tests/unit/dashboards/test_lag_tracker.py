@@ -146,15 +146,6 @@ def test_a_partition_without_a_commit_does_not_change_the_time_lag() -> None:
     assert rounds.states[0].time_lag == TimeLag(9.0)
 
 
-def test_a_slow_clock_is_detected_by_the_newest_record() -> None:
-    """The record at offset 7 arrived after T0; its timestamp is 30 s before. A record after the end has no skew."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (5, 5), (5, 5))), T0)
-    rounds.newest_records = {("orders", 0): (7, T0 - 30_000), ("orders", 1): (10, T0 - 30_000)}
-    rounds.points(round_of(group("g", (5, 10), (5, 10))), T0 + 30_000)
-    assert {one.name: one.skew_ms for one in rounds.states[0].partitions} == {"orders/0": -30_000, "orders/1": None}
-
-
 @pytest.mark.parametrize(("members", "state"), [(1, "Stable"), (0, "Empty")])
 def test_members_and_the_brokers_state_are_kept(members: int, state: str) -> None:
     """A group has the number of members and the state that the broker reports."""

@@ -26,13 +26,12 @@ def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> G
     return GroupState("g", lag, TimeLag(75), None, Between(60, None), evaluation, (), 1000, partition_count=4, **known)  # type: ignore[arg-type]
 
 
-def test_the_reason_includes_unknown_partitions_and_skew() -> None:
-    """The reason of the status is followed by sentences about partitions without a lag and about clock skew."""
+def test_the_reason_includes_unknown_partitions() -> None:
+    """The reason of the status is followed by a sentence about partitions without a lag."""
     assert why(state()) == "No progress."
     assert why(state(unknown_partitions=1, uncommitted_records=40)) == (
         "No progress. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
     )
-    assert why(state(stored_skew_ms=37_000)).startswith("No progress. Timestamps are 37 s ahead")
 
 
 def test_a_lag_that_is_known_in_part_is_a_lower_bound() -> None:

@@ -23,7 +23,7 @@ from tallystream_dashboards.lag.state import (
 )
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, LAG, PARTITION_FIELDS
-from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, clock_skew_ms, max_observations
+from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, max_observations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.samples import Rates
     from tallystream_dashboards.lag.time_lag import TimeLag
 
-SKEW_INTERVAL_MS = 30_000
-"""The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
-
 _STOPPED = (Status.STALL, Status.STOP)
 
 
@@ -51,9 +48,6 @@ class Broker(Protocol):
 
     def fetch(self, patterns: Patterns, known: Collection[str]) -> RoundOffsets:
         """Return the offsets of every group, including those that are `known` from earlier rounds."""
-
-    def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return the offset and the timestamp of the record with the highest timestamp of each partition."""
 
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return the last stable offset of each partition."""
@@ -101,9 +95,6 @@ class LagTracker:
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
         self._groups: dict[str, GroupState] = {}
-        self._requested_ms: dict[int, int] = {}  # when ends were requested, by the time of the answer
-        self._skews_ms: dict[PartitionId, int] = {}
-        self._skews_due_ms = 0
         self._newest_ms = 0
 
     def round(self) -> Round:
@@ -124,9 +115,6 @@ class LagTracker:
             self._forget_from(offsets.ts_ms)
         self._newest_ms = offsets.ts_ms
         self._add_ends(offsets)
-        if offsets.ts_ms >= self._skews_due_ms:
-            self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
-            self._skews_due_ms = offsets.ts_ms + SKEW_INTERVAL_MS
         self._open_from = self._broker.last_stable(self._stopped())
         self._evaluate(offsets)
         return Round(
@@ -167,34 +155,14 @@ class LagTracker:
             ends.forget_from(ts_ms)
         for samples in self._samples.values():
             samples.forget_from(ts_ms)
-        self._requested_ms = {answered: asked for answered, asked in self._requested_ms.items() if answered < ts_ms}
-        self._skews_due_ms = ts_ms
         for name, state in self._groups.items():
             since_ms = state.since_ms and min(state.since_ms, ts_ms)
             self._groups[name] = replace(state, since_ms=since_ms, seen_ms=min(state.seen_ms, ts_ms))
 
     def _add_ends(self, offsets: RoundOffsets) -> None:
-        self._requested_ms[offsets.ts_ms] = offsets.requested_ms
-        while next(iter(self._requested_ms)) < offsets.ts_ms - 2 * HISTORY_MS:
-            del self._requested_ms[next(iter(self._requested_ms))]
         limit = max_observations(len(offsets.bounds))
         for partition, (_, end) in offsets.bounds.items():
             self._ends.setdefault(partition, EndOffsetHistory()).add(offsets.ts_ms, end, limit=limit)
-
-    def _clock_skews(self, newest: Mapping[PartitionId, tuple[int, int]]) -> dict[PartitionId, int]:
-        """Return the skew of each partition by its record with the highest timestamp: (offset, timestamp in ms).
-
-        The broker read the ends between a request and its answer, so a record after these ends may have arrived at any
-        time after the request.
-        """
-        skews = {}
-        for partition, (offset, timestamp_ms) in newest.items():
-            appended_ms = self._ends[partition].appended_ms(offset) if partition in self._ends else None
-            if appended_ms is not None:
-                earliest_ms, latest_ms = appended_ms
-                earliest_ms = self._requested_ms.get(earliest_ms or 0, earliest_ms)
-                skews[partition] = clock_skew_ms(timestamp_ms, earliest_ms, latest_ms)
-        return skews
 
     def _stopped(self) -> set[PartitionId]:
         """Return the partitions in which a group had stopped in the last round."""
@@ -282,7 +250,6 @@ class LagTracker:
             start=offsets.start,
             end=offsets.end,
             committed=offsets.committed,
-            skew_ms=self._skews_ms.get(offsets.id),
         )
 
 
