@@ -1,17 +1,8 @@
-"""The permissions in Kafka that each command needs, and the table of them in docs/security.md.
-
-`python -m tallystream_cli.permissions docs/security.md` updates the table.
-"""
+"""The permissions in Kafka that each command needs. docs/security.md has a table of them."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
-
-from tallystream_cli.doc_page import update_page
-
-_START, _END = "<!-- acls -->\n", "<!-- end -->"
 
 
 class Permission(NamedTuple):
@@ -121,20 +112,3 @@ PERMISSIONS = (
 def commands() -> list[str]:
     """Return the commands that need permissions, in the order of the table."""
     return list(dict.fromkeys(one.command for one in PERMISSIONS))
-
-
-def table() -> str:
-    """Return the table of docs/security.md."""
-    rows = [("command", "resource", "name", "operations", "why"), ("---",) * 5]
-    rows += [(one.command, one.resource, f"`{one.name}`", ", ".join(one.operations), one.why) for one in PERMISSIONS]
-    return "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- |", "---|") for row in rows)
-
-
-def update(text: str) -> str:
-    """Return the page with an up-to-date table."""
-    before, start, rest = text.partition(_START)
-    return f"{before}{start}{table()}{_END}{rest.partition(_END)[2]}"
-
-
-if __name__ == "__main__":
-    update_page(Path(sys.argv[1]), update)

@@ -198,6 +198,12 @@ class Histogram:
     The record has all values since the start of the process, since its counts must not fall.
     """
 
+    _sum: float
+    _min: float | None
+    _max: float | None
+    _mean: float
+    _squares: float
+
     def __init__(
         self,
         size: int = DEFAULT_SIZE,
@@ -277,9 +283,8 @@ class Histogram:
     def _clear(self) -> None:
         self.sample.clear()
         self._count = 0
-        self._sum: float = 0.0
-        self._min: float | None = None
-        self._max: float | None = None
+        self._sum = 0.0
+        self._min = self._max = None
         self._mean = self._squares = 0.0
 
     def tallystream_register(self, name: str) -> None:

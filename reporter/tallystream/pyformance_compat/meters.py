@@ -29,6 +29,8 @@ class Meter:
     The record has all events since the start of the process, since its counts must not fall.
     """
 
+    _rest: float
+
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
         self._name = ""
@@ -83,7 +85,7 @@ class Meter:
 
     def _clear(self) -> None:
         self._meter = meter.Meter(self._name, {}, metric_clock(self.clock))
-        self._rest: float = 0
+        self._rest = 0
 
     def tallystream_register(self, name: str) -> None:
         """Store the name in the registry, for the log."""

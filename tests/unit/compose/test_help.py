@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tallystream_cli import main, reference
+from support import reference
+from tallystream_cli import main
 
 
 def shown(*words: str) -> str:

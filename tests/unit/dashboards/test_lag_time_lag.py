@@ -71,11 +71,6 @@ def test_a_downsampled_history_agrees_with_the_full_one(growth: list[int], limit
     assert len(ends) <= limit
     for committed in range(end):
         later = next(ts for ts, at in full if at > committed)
-        earlier = [ts for ts, at in full if at <= committed]
-        arrival = ends.appended_ms(committed)
-        assert arrival is not None
-        assert later <= arrival[1]
-        assert arrival[0] is None or arrival[0] <= earlier[-1]
         lag = ends.time_lag(committed, now_ms=now_ms)
         assert lag is not None
         assert lag.exact or lag.seconds <= (now_ms - later) / SECOND + 1e-6
@@ -114,7 +109,6 @@ def test_an_end_that_falls_begins_a_new_history() -> None:
     """A topic that was created again has a new history: the ends before say nothing about its records."""
     ends = history((0, 1000), (10 * SECOND, 0), (20 * SECOND, 10))
     assert (len(ends), ends.time_lag(0, now_ms=20 * SECOND)) == (2, TimeLag(10.0))
-    assert (ends.appended_ms(2), ends.appended_ms(10)) == ((10 * SECOND, 20 * SECOND), None)
 
 
 def test_memory_is_bounded_by_the_number_of_partitions() -> None:
