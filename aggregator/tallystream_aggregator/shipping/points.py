@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 ALWAYS = ("lives", "instances", "retired")
 _RESERVED = RESERVED | {"instance"}
+_OF_BUCKETS = RESERVED | {"le"}
+MAX_EXPANSION, BOUND_BYTES = 16, 16
+"""The points of explicit buckets may have this many times the bytes of their sum, in which a bound has 16 bytes."""
 
 
 def point(row: Sum) -> Point:
@@ -40,14 +44,35 @@ def point(row: Sum) -> Point:
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
 
 
+def bucket_points(row: Sum) -> Iterator[Point]:
+    """Yield a point for each bound of explicit buckets: a counter of the values up to there, as in Prometheus.
+
+    Its name has the suffix `.bucket`, and its tag `le` the bound. Each repeats the name and all tags.
+
+    Raises:
+        msgspec.DecodeError: the points would have more than `MAX_EXPANSION` times the bytes of the buckets.
+    """
+    repeated = len(row.key())
+    if len(row.bounds) * repeated > MAX_EXPANSION * (repeated + BOUND_BYTES * len(row.bounds)):
+        raise msgspec.DecodeError(
+            f"{len(row.bounds)} bounds would each repeat {repeated} bytes of name and tags; use fewer bounds or tags"
+        )
+    tags = {free(name, _OF_BUCKETS): value for name, value in row.tags.items()}
+    tags |= {"app": row.app, "metric_type": "counter"}
+    fields = {name: int(getattr(row, name)) for name in ALWAYS}
+    for bound, count in zip(row.bounds, accumulate(row.counts), strict=False):  # the last one ends at infinity
+        yield Point(row.name + ".bucket", {**tags, "le": repr(bound)}, {"count": count, **fields}, row.ts)
+
+
 def row_points(row: LifeRow) -> Iterator[Point]:
     """Yield a point for each metric of the life's newest snapshot, with the snapshot's append time.
 
-    The life is a field: as a tag, every restart would start new series.
+    Explicit buckets have none, nor have sketches. The life is a field: as a tag, every restart would start new series.
     """
     life: dict[str, Field] = {"life": row.life} if row.life else {}
     for place, metric in enumerate(row.metrics):
-        if place not in row.older:  # other metrics were in an earlier snapshot, which made their points
+        # Metrics that the newest snapshot lacks were in an earlier one, which made their points.
+        if place not in row.older and metric.type != "buckets":
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
             fields = _fields(metric, NAMES[metric.type]) | life
@@ -125,7 +150,8 @@ class PointMapper:
         if record.value is None:  # a deletion: of a sum without a metric, or of a life that was forgotten
             return ()
         if record.topic == self._topics.agg:
-            return [point(sums.decode(record.value))]
+            row = sums.decode(record.value)
+            return bucket_points(row) if row.type == "buckets" else [point(row)]
         if record.topic == self._topics.events:
             return [event_point(record.value)]
         return row_points(_life(record.value)) if (record.key or b"").startswith(LIFE) else ()
