@@ -27,41 +27,21 @@ log = logging.getLogger(__name__)
 
 ALWAYS = ("lives", "instances", "retired")
 _RESERVED = RESERVED | {"instance"}
-_OF_BUCKETS = RESERVED | {"le"}
-MAX_EXPANSION, BOUND_BYTES = 16, 16
-"""The points of explicit buckets may have this many times the bytes of their sum, in which a bound has 16 bytes."""
 
 
 def point(row: Sum) -> Point:
     """Return the point of a sum. Its measurement is the metric's name, and `app` and `metric_type` are further tags.
 
-    Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats.
+    Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats. Explicit
+    buckets have a field for each bound, with the values up to there, and the suffix `.bucket`.
     """
     fields = _fields(row, sums.VALUES) | {name: int(getattr(row, name)) for name in ALWAYS}
+    fields |= zip(map(repr, row.bounds), accumulate(row.counts), strict=False)  # the last one ends at infinity
+    name = row.name + ".bucket" if row.type == "buckets" else row.name
     if row.overflow:
         fields["overflow"] = True
     tags = {free(name): value for name, value in row.tags.items()}
-    return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
-
-
-def bucket_points(row: Sum) -> Iterator[Point]:
-    """Yield a point for each bound of explicit buckets: a counter of the values up to there, as in Prometheus.
-
-    Its name has the suffix `.bucket`, and its tag `le` the bound. Each repeats the name and all tags.
-
-    Raises:
-        msgspec.DecodeError: the points would have more than `MAX_EXPANSION` times the bytes of the buckets.
-    """
-    repeated = len(row.key())
-    if len(row.bounds) * repeated > MAX_EXPANSION * (repeated + BOUND_BYTES * len(row.bounds)):
-        raise msgspec.DecodeError(
-            f"{len(row.bounds)} bounds would each repeat {repeated} bytes of name and tags; use fewer bounds or tags"
-        )
-    tags = {free(name, _OF_BUCKETS): value for name, value in row.tags.items()}
-    tags |= {"app": row.app, "metric_type": "counter"}
-    fields = {name: int(getattr(row, name)) for name in ALWAYS}
-    for bound, count in zip(row.bounds, accumulate(row.counts), strict=False):  # the last one ends at infinity
-        yield Point(row.name + ".bucket", {**tags, "le": repr(bound)}, {"count": count, **fields}, row.ts)
+    return Point(name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
 
 
 def row_points(row: LifeRow) -> Iterator[Point]:
@@ -150,8 +130,7 @@ class PointMapper:
         if record.value is None:  # a deletion: of a sum without a metric, or of a life that was forgotten
             return ()
         if record.topic == self._topics.agg:
-            row = sums.decode(record.value)
-            return bucket_points(row) if row.type == "buckets" else [point(row)]
+            return [point(sums.decode(record.value))]
         if record.topic == self._topics.events:
             return [event_point(record.value)]
         return row_points(_life(record.value)) if (record.key or b"").startswith(LIFE) else ()

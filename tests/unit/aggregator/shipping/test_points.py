@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import typing
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream.metric_types import WHOLE
-from tallystream_aggregator.shipping.points import ALWAYS, bucket_points, point
+from tallystream_aggregator.shipping.points import ALWAYS, point
 from tallystream_aggregator.sums import VALUES, Sum
 
 KINDS: dict[str, dict[str, typing.Any]] = {
@@ -45,28 +44,19 @@ def test_a_field_never_changes_its_type(kind: str) -> None:
 
 
 def test_every_number_of_a_sum_is_a_field() -> None:
-    """Those of its origin are not. The sketch is beside the fields, and each explicit bucket has a point."""
+    """Those of its origin are not. The sketch is beside the fields, and each explicit bucket has a field."""
     only_if_true = {"overflow"}
     origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "sketch", "bounds", "counts"}
     assert {*VALUES, *ALWAYS} == set(Sum.__struct_fields__) - origin - only_if_true
 
 
-def test_each_bound_of_explicit_buckets_is_a_counter_of_the_values_up_to_it() -> None:
-    """As in Prometheus, with the tag `le`. A user's tag of this name gets a prefix."""
-    tags = {"bounds": "2-0a", "le": "x"}
-    row = Sum(app="a", name="t", type="buckets", tags=tags, count=6, bounds=[0.5, 1.0], counts=[1, 2, 3], lives=1, ts=5)
-    made = list(bucket_points(row))
-    named = {"bounds": "2-0a", "tag_le": "x", "app": "a", "metric_type": "counter"}
-    assert [one.tags for one in made] == [{**named, "le": "0.5"}, {**named, "le": "1.0"}]
-    assert [one.fields["count"] for one in made] == [1, 3]
-    assert {(one.measurement, one.ts_ms, one.fields["lives"]) for one in made} == {("t.bucket", 5, 1)}
-
-
-def test_points_of_explicit_buckets_are_never_much_larger_than_these() -> None:
-    """Each repeats the name and all tags: long ones of many bounds would be 1,000 times as much."""
-    row = Sum(app="a", name="t", type="buckets", tags={"a": "x" * 500}, bounds=list(range(500)), counts=[0] * 501, ts=5)
-    with pytest.raises(msgspec.DecodeError, match="500 bounds would each repeat 5"):
-        list(bucket_points(row))
+def test_explicit_buckets_have_a_field_for_each_bound() -> None:
+    """It has the values up to there. The point has the suffix `.bucket`, so it is not beside that of the histogram."""
+    row = Sum(app="a", name="t", type="buckets", count=6, bounds=[0.5, 1.0], counts=[1, 2, 3], lives=1, ts=5)
+    made = point(row)
+    assert (made.measurement, made.tags) == ("t.bucket", {"app": "a", "metric_type": "buckets"})
+    assert made.fields == {"count": 6, "0.5": 1, "1.0": 3, "lives": 1, "instances": 0, "retired": 0}
+    assert list(made.fields)[-2:] == ["0.5", "1.0"]
 
 
 def test_a_gauge_without_a_living_life_has_only_its_number() -> None:
