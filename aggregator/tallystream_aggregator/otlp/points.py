@@ -44,7 +44,7 @@ INDEX_BITS = 32
 
 
 class Read(NamedTuple):
-    """A point as metrics, two for explicit buckets. Times are epoch ns.
+    """A point as metrics. Those of a histogram with explicit buckets are followed by these. Times are epoch ns.
 
     `start_ns` is 0 for values that replace each other whatever process they are from: gauges and other sums.
     """
