@@ -99,8 +99,7 @@ def aggregate(
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate import job
-    from tallystream_aggregator.jobs.aggregate.memory import parse_memory
-    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_memory
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags

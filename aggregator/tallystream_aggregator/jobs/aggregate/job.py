@@ -12,7 +12,6 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
-from tallystream_aggregator.jobs.aggregate.memory import warn_of_memory
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets, ends_of
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
@@ -60,7 +59,6 @@ def run(settings: AggregateSettings) -> int:
             looking = access(lambda: False)  # an early stop is no error
             begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
-            warn_of_memory(settings, begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()

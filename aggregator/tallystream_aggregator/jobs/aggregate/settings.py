@@ -32,6 +32,8 @@ MIN_EPOCH_S, MAX_EPOCH_S = 1.0, 100.0
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
+_MEMORY = re.compile(r"(\d{1,9})([kmgt]?)b?", re.IGNORECASE)
+_MEMORY_BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_latency(text: str) -> float:
@@ -49,6 +51,18 @@ def parse_latency(text: str) -> float:
     if not MIN_LATENCY_MS <= latency_ms <= MAX_LATENCY_MS:
         raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
     return latency_ms / 2000
+
+
+def parse_memory(option: str, text: str) -> int:
+    """Return an amount of memory, as in `800m` or `2g`, in bytes.
+
+    Raises:
+        ConfigError: `text` is none.
+    """
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(option, text, "give an amount of memory, as in 800m or 2g")
+    return int(found[1]) << _MEMORY_BITS[found[2].lower()]
 
 
 @dataclass(frozen=True, slots=True)
