@@ -21,6 +21,7 @@ from tallystream_aggregator.stream.broker import (
     Output,
     Place,
     StoppedError,
+    unknown,
 )
 from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.pace import Pace
@@ -92,7 +93,7 @@ class CombinerLoop(EpochLoop):
         bounds = self._broker.bounds(places)
         for place in places:
             if place not in bounds:
-                raise BrokerError(f"topic {place.topic}: the broker does not know the partition {place.partition} now.")
+                raise unknown(place)
             if published.get(place, 0) > bounds[place].end:
                 raise LostRecordsError(place, published[place], bounds[place])
             require_whole(place, bounds[place], f"delete {place.topic}, and {PUBLISH_AGAIN}")

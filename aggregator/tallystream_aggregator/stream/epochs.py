@@ -16,7 +16,6 @@ import msgspec
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import (
     BrokerError,
-    LostRecordsError,
     Output,
     StoppedError,
     UnavailableError,
@@ -47,9 +46,6 @@ POLL_S = 0.1
 """How long a read waits for a first record. A stop is noticed after it."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
-
-GONE_S = 30.0
-"""After this time, a partition that a broker which answers does not know is gone."""
 
 HANGING_S = 60.0
 """After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
@@ -111,7 +107,6 @@ class EpochLoop(ABC):
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
         self._back_off_s = MIN_BACK_OFF_S
-        self._gone_since_s: float | None = None
 
     @abstractmethod
     def is_current(self, store: Store) -> bool:
@@ -140,7 +135,7 @@ class EpochLoop(ABC):
 
         Raises:
             FencedError: another writer has the shard.
-            LostRecordsError: unread records were deleted, or a partition is gone for half a minute.
+            LostRecordsError: unread records were deleted.
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
         """
@@ -154,12 +149,8 @@ class EpochLoop(ABC):
             except StoppedError:
                 self.close()  # what is published was not reached
                 break
-            except (BrokerError, LostRecordsError) as error:
+            except BrokerError as error:
                 self.close()
-                if isinstance(error, LostRecordsError) and (error.bounds is not None or self._is_gone()):
-                    raise
-                if not isinstance(error, LostRecordsError):
-                    self._gone_since_s = None
                 log.warning("%s begins again at what is published: %s", self._loop.transactional_id, error)
                 back_off_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, MAX_BACK_OFF_S)
                 if not self._wait(back_off_s, end_s):
@@ -187,13 +178,6 @@ class EpochLoop(ABC):
             log.warning("%s begins again with the next epoch: %s", self._loop.transactional_id, error)
             self.close()
 
-    def _is_gone(self) -> bool:
-        """Tell whether a missing partition is gone. A broker that has just started may not know it yet."""
-        now_s = self._timer.monotonic()
-        if self._gone_since_s is None:
-            self._gone_since_s = now_s
-        return now_s - self._gone_since_s >= GONE_S
-
     def close(self) -> None:
         """Drop the state and release the connections. The next epoch begins again at what is published."""
         clients, self._open_clients = self._open_clients, None
@@ -207,7 +191,7 @@ class EpochLoop(ABC):
         assert self._open_clients is not None
         self._take_steps(self._open_clients[1], end_s, lambda: False)
         self._end_epoch(store)
-        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
+        self._back_off_s = MIN_BACK_OFF_S
 
     def _take_steps(self, source: Source, end_s: float, is_over: Callable[[], bool]) -> None:
         timer, pace, report = self._timer, self._pace, self._report
@@ -291,5 +275,5 @@ class EpochLoop(ABC):
             raise
         self._pace.published(self._timer.monotonic() - began_s, self._step_records)
         self._last, self._step_records = row, 0
-        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
+        self._back_off_s = MIN_BACK_OFF_S
         self._report.steps += 1

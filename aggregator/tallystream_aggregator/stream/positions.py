@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions, bounds_of
 from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -123,9 +123,7 @@ def visible_bounds(broker: Broker, place: Place) -> Bounds:
         HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
-    bounds = broker.bounds([place]).get(place)
-    if bounds is None:
-        raise BrokerError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
+    bounds = bounds_of(broker, place)
     if bounds.stable < bounds.end:
         raise HangingTransactionError(
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "

@@ -19,6 +19,7 @@ from tallystream_aggregator.stream.broker import (
     Place,
     Positions,
     StoppedError,
+    unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.positions import by_place, key_of, visible_row
@@ -102,8 +103,10 @@ class Restorer:
         target = by_place(published.positions)
         bounds = self._broker.bounds([*target, self._loop.rows])
         for place, position in target.items():
-            if place not in bounds or position > bounds[place].end:
-                raise LostRecordsError(place, position, bounds.get(place))
+            if place not in bounds:
+                raise unknown(place)
+            if position > bounds[place].end:
+                raise LostRecordsError(place, position, bounds[place])
         topic_id = published.topics.get(self._loop.rows.topic, "")
         stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:

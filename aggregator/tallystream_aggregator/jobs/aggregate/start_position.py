@@ -12,7 +12,7 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_aggregator.stream.broker import Place, Positions, unknown
 from tallystream_aggregator.stream.positions import by_place, by_topic
 from tallystream_aggregator.times import parse_time_ms
 
@@ -81,7 +81,7 @@ def resolve(
         recorded = by_place(start)
     bounds = broker.bounds(places)  # after these, as the ends may increase
     if missing := [place for place in places if place not in bounds]:
-        raise BrokerError(f"{missing[0]}: the broker does not know it now.")
+        raise unknown(missing[0])
     wanted = {place: found.end if start == "latest" else found.first for place, found in bounds.items()}
     if recorded is not None:
         _require_offsets(start, recorded, bounds)

@@ -77,7 +77,7 @@ def test_a_start_is_the_offset_of_its_record(start: Start, begin: int) -> None:
 
 def test_a_partition_that_the_broker_does_not_know_now_has_no_start() -> None:
     """It would begin at its first record later."""
-    with pytest.raises(BrokerError, match="metrics:1: the broker does not know it now"):
+    with pytest.raises(BrokerError, match="topic metrics: it has no partition 1 now"):
         resolved("latest", 1)
 
 
