@@ -183,9 +183,7 @@ class QueryWatch:
         """Append clock records. OTLP topics belong to others, which may not expect clock records there."""
         if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
             own = {place: ends[place] for place in self._published if place in ends and place.topic not in self._otlp}
-            shards = [one.shard for one in self._tail.newest.values()]
-            living = any(row is None or row.living for row in shards[: self._shards])
-            self._append_clocks(self._timer.due(own, now_s, living=living))
+            self._append_clocks(self._timer.due(own, now_s))
 
     def _note(self, batch: int, time_: str, loops: Sequence[EpochRow]) -> None:
         """Note the row of the ledger for a finished epoch that has moved."""
