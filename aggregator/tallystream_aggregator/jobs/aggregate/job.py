@@ -12,7 +12,7 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets, ends_of
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
@@ -96,7 +96,7 @@ def run(settings: AggregateSettings) -> int:
             watch = QueryWatch(
                 TableTail(source, topics, begin.shards),
                 generations,
-                ends_of=partial(ends_of, admin),
+                broker=broker,
                 append_clocks=ClockRecords(kafka).send,
                 commit_offsets=partial(commit_offsets, group),
                 health=health,

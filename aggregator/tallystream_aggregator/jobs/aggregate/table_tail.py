@@ -62,7 +62,11 @@ class TableTail:
             BrokerError: the broker rejects the request.
             TallystreamError: another version wrote the newest positions.
         """
-        at = {place: max(self._at[place], ends[place] - LAST) for place in self.places if ends[place] > self._at[place]}
+        at = {
+            place: max(self._at[place], ends[place] - LAST)
+            for place in self.places
+            if ends.get(place, 0) > self._at[place]
+        }
         found, wait_s = False, READ_S if any(self._at.values()) else FIRST_READ_S
         self._source.assign(at)
         while any(at[place] < ends[place] for place in at):

@@ -45,7 +45,7 @@ def watch(health: Health) -> QueryWatch:
     return QueryWatch(
         tail,
         generations,
-        ends_of=unused,
+        broker=unused,
         append_clocks=unused,
         commit_offsets=unused,
         health=health,
