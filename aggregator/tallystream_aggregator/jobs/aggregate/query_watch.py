@@ -98,14 +98,7 @@ class QueryWatch:
         self.epochs += 1
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
-        self._health.progress.epoch(
-            progress["stateOperators"],
-            steps=sum(row.steps for row in rows),
-            restarts=sum(row.restarts for row in rows),
-            seconds=max((row.seconds for row in rows), default=0.0),
-            waited_s=min((row.waited_s for row in rows), default=0.0),
-            state_bytes=sum(row.state_bytes for row in rows),
-        )
+        self._health.progress.epoch(rows)
         if all(row.positions for row in rows):
             self._health.status.checked()
         else:  # a loop waits for the broker, or is not yet where it had published
@@ -168,8 +161,8 @@ class QueryWatch:
         if not self._was_claimed:
             self._records = records  # of earlier processes
         self._health.progress.watched(
-            by_topic(self._published),
-            by_topic({place: max(ends.get(place, 0), at) for place, at in self._published.items()}),
+            self._published,
+            {place: max(ends.get(place, 0), at) for place, at in self._published.items()},
             shards,
             records=records - self._records,
             generation=max((found.positions.claim[0] for found in newest.values() if found.positions), default=0),

@@ -182,8 +182,8 @@ def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatc
     watched.follow(last=True)
     outside.end = 150
     watched.follow(last=True)
-    published = {"metrics": {"0": 100}}
-    assert noted == [(published, published)] * 2 + [(published, {"metrics": {"0": 150}})]
+    published = {Place("metrics", 0): 100}
+    assert noted == [(published, published)] * 2 + [(published, {Place("metrics", 0): 150})]
 
 
 def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
