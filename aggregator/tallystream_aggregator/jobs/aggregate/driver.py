@@ -201,7 +201,7 @@ class Driver:
             settings.table,
             settings.spacing_s,
             max_rate=settings.max_rate,
-            skip_lost=settings.on_data_loss == "continue",
+            skip_lost=settings.skip_lost,
         )
         return EpochSettings(first, generation, str(stop_file.absolute()), settings.epoch_s)
 

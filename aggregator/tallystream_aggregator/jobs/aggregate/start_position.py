@@ -19,7 +19,7 @@ from tallystream_aggregator.times import parse_time_ms
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.stream.broker import Bounds
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
@@ -58,9 +58,7 @@ def parse_start(text: str) -> Start:
         raise ConfigError(OPTION, text, REMEDY) from error
 
 
-def resolve(
-    start: Start, read: Mapping[str, Collection[int]], topics: Topics, kafka: Mapping[str, str], broker: KafkaBroker
-) -> Offsets:
+def resolve(start: Start, read: Mapping[str, Collection[int]], cluster: Cluster, broker: KafkaBroker) -> Offsets:
     """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 
     `read` and the result are by topic and partition.
@@ -73,7 +71,7 @@ def resolve(
     places = [Place(topic, p) for topic, partitions in read.items() for p in partitions]
     recorded: Positions | None = None
     if start == "group":
-        with clients.metadata_consumer(kafka, topics.prefix + GROUP) as consumer:
+        with clients.metadata_consumer(cluster.options, cluster.topic_prefix + GROUP) as consumer:
             asked = [TopicPartition(*place) for place in places]
             committed = consumer.committed(asked, timeout=clients.TIMEOUT_S)
         recorded = {Place(tp.topic, tp.partition): tp.offset for tp in committed}

@@ -8,6 +8,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.table import TableSettings
 
 
@@ -19,20 +20,19 @@ from tallystream_aggregator.table import TableSettings
         ("shards", 1025),
         ("epoch_s", 0.5),
         ("latency", "soon"),
-        ("bootstrap_servers", ""),
         ("table", TableSettings(max_table_bytes=0)),
     ],
 )
 def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: object) -> None:
     """It begins with the option."""
-    arguments = {"bootstrap_servers": "broker:9092", "checkpoint": Path("c"), setting: value}
+    arguments = {"cluster": Cluster("broker:9092"), "checkpoint": Path("c"), setting: value}
     with pytest.raises(ConfigError, match=r"^--"):
         AggregateSettings(**arguments)  # type: ignore[arg-type]
 
 
 def test_settings_do_not_show_kafka_options() -> None:
     """They may have a password."""
-    settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
+    settings = AggregateSettings(Cluster("broker:9092", kafka={"sasl.password": "hidden-word"}), Path("c"))
     assert "hidden-word" not in repr(settings)
 
 

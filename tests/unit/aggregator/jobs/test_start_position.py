@@ -8,7 +8,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
-from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class HundredRecords:
 def resolved(start: Start, partition: int = 0) -> Offsets:
     """Return where a start position begins."""
     broker: Any = HundredRecords()
-    return resolve(start, {"metrics": [partition]}, Topics(), {}, broker)
+    return resolve(start, {"metrics": [partition]}, Cluster("b:9092"), broker)
 
 
 @pytest.mark.parametrize(("start", "begin"), [("earliest", 10), ("latest", 100), (5, 15), (90, 100)])
