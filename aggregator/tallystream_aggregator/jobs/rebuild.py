@@ -27,8 +27,7 @@ from tallystream_aggregator.kafka.topics import Topics, create_topics, require_p
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.layout import LoopId
-from tallystream_aggregator.stream.positions import by_topic, visible_row
+from tallystream_aggregator.stream.positions import LoopId, by_topic, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 

@@ -23,8 +23,7 @@ from tallystream_aggregator.stream.broker import (
     StoppedError,
     unknown,
 )
-from tallystream_aggregator.stream.epochs import EpochLoop
-from tallystream_aggregator.stream.pace import Pace
+from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.positions import (
     PositionsRow,
     by_place,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.layout import LoopId
+    from tallystream_aggregator.stream.positions import LoopId
     from tallystream_aggregator.sums import Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
-from tallystream_aggregator.stream.epochs import EpochLoop
-from tallystream_aggregator.stream.layout import Layout, LoopId
+from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.outputs import Step
-from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, visible_row
-from tallystream_aggregator.stream.restore import Restorer, positions_of, require_whole
+from tallystream_aggregator.stream.positions import (
+    Layout,
+    LoopId,
+    by_place,
+    by_topic,
+    positions_of,
+    row_of,
+    visible_row,
+)
+from tallystream_aggregator.stream.restore import Restorer, require_whole
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -259,18 +265,11 @@ class ShardLoop(EpochLoop):
         table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
-        state = table.state
-        row = PositionsRow(
-            shard=self._loop.number,
-            of=self._loop.shards,
-            sum_tags=self._settings.sum_tags,
+        row = row_of(
+            table.state,
             claim=self._claim,
             step=1 if last is None else last.step + 1,
-            positions=by_topic(positions_of(state)),
             topics=self._topic_ids,
-            records=state.records,
-            dead=state.dead,
-            stale=state.stale,
             begin=self._first_begin if last is None else last.begin,
         )
         step = Step(changes, table.rows() if with_rows else [], row)

@@ -14,16 +14,18 @@ import msgspec
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import Output, Place, StoppedError
-from tallystream_aggregator.stream.layout import Layout, LoopId, loops_of
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
+    Layout,
+    LoopId,
     PositionsRow,
     by_place,
-    by_topic,
     encode,
     key_of,
+    loops_of,
     newest_row,
     require_highest,
+    row_of,
     visible_row,
 )
 from tallystream_aggregator.stream.restore import Restorer, read_to, rows_of
@@ -198,20 +200,8 @@ class Resharder:
         self._add_empty(changes, tables[0].state)
         for table, changed in zip(tables, changes, strict=True):
             self._check_stop()
-            state = table.state
-            positions_row = PositionsRow(
-                shard=state.shard,
-                of=new.shards,
-                sum_tags=new.sum_tags,
-                claim=claim,
-                step=step,
-                positions=by_topic(target),
-                topics=topic_ids,
-                records=state.records,
-                dead=state.dead,
-                stale=state.stale,
-            )
-            written += Step(changed, table.rows(), positions_row).records(topics)
+            row = row_of(table.state, claim=claim, step=step, topics=topic_ids)
+            written += Step(changed, table.rows(), row).records(topics)
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)
             written.append(Output(Place(topics.shards, new.shards), key_of(new.shards), encode(combiner)))

@@ -22,7 +22,7 @@ from tallystream_aggregator.stream.broker import (
     unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.positions import by_place, key_of, visible_row
+from tallystream_aggregator.stream.positions import by_place, key_of, positions_of, visible_row
 from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore import LatestRows
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.stream.broker import Bounds, Broker, Source
-    from tallystream_aggregator.stream.layout import LoopId
-    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.stream.positions import LoopId, PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import LifeId
     from tallystream_aggregator.table.storage import Store
@@ -247,15 +246,6 @@ def _left(table: Table, target: Positions) -> Positions:
     """Return where to read from the partitions that are behind. One that the table does not know was added later."""
     at = positions_of(table.state)
     return {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
-
-
-def positions_of(state: State) -> Positions:
-    """Return the positions of a table."""
-    found: Positions = {}
-    for name, offset in state.offsets.items():
-        topic, _, partition = name.rpartition(":")
-        found[Place(topic, int(partition))] = offset + 1
-    return found
 
 
 def _is_not_ahead(at: Positions, target: Positions) -> bool:

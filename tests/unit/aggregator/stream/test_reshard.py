@@ -15,9 +15,8 @@ from support.simulation.direct import METRICS, ROWS, TABLE, Direct
 from support.simulation.system import LEASE, TOPICS
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
-from tallystream_aggregator.stream.layout import Layout, LoopId
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
