@@ -177,6 +177,16 @@ def lowest(of_shards: Iterable[Positions]) -> Positions:
     return {place: min(one[place] for one in each) for place in known if all(place in one for one in each)}
 
 
+def summed(row: PositionsRow) -> Positions:
+    """Return the positions that the sums include, by the row of the only shard, or of the combiner.
+
+    Before all shards have begun there are none.
+    """
+    if len(row.shards) < row.of > 1:
+        return {}
+    return lowest(map(by_place, row.shards.values() or [row.positions]))
+
+
 class HangingTransactionError(BrokerError):
     """The end of a partition that only one writer uses is held back by a transaction of somebody else.
 

@@ -16,7 +16,7 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -148,8 +148,8 @@ class QueryWatch:
         moved = self._tail.poll(ends)
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
-        if last is not None and len(last.shards) in (0, len(newest) - 1):
-            self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
+        if last is not None and (found := summed(last)):
+            self._published = found
             if self._published != self._committed:
                 self._commit_offsets(self._published)
                 self._committed = self._published
