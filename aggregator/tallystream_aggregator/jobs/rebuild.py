@@ -99,15 +99,11 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            if done.positions:
-                generations.write([_changed(_row(opened, generation), done)], done.records)
+            generations.write([_changed(_row(opened, generation), done)], done.records)
         except StoppedError:
             return False
         except BrokerError as error:
             raise BrokerError(f"{error} The table is as it was, or has changed as a whole: run this again.") from error
-    if not done.positions:
-        say(f"the table has {done.old} already: nothing is changed")
-        return True
     say(f"the table had {done.old}; it has {done.new} now")
     say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
     return True
