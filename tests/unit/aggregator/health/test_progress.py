@@ -17,6 +17,8 @@ from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.table.rows import ShardRow
 
 SHARD = ShardRow(
+    clocks={},
+    offsets={},
     stale=3,
     records=42,
     dead=2,
