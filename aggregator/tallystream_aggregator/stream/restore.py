@@ -203,6 +203,24 @@ def require_whole(place: Place, bounds: Bounds | None, remedy: str) -> None:
         )
 
 
+def require_no_sums(broker: Broker, loop: LoopId, sums: Place, remedy: str) -> None:
+    """Require that no sums are published, as there are no positions of this loop.
+
+    Raises:
+        MissingRowsError: there are sums, so the positions were deleted.
+        BrokerError: another task has begun meanwhile.
+    """
+    bounds = broker.bounds([sums]).get(sums)
+    if bounds is None or bounds.first == bounds.end:
+        return
+    if visible_row(broker, loop.rows, loop.number) is not None:
+        raise BrokerError(f"topic {loop.rows.topic}, partition {loop.number}: another task has begun the table.")
+    raise MissingRowsError(
+        f"topic {sums.topic}: it has sums, and {loop.rows.topic} has no positions of the loop that wrote them in "
+        f"partition {loop.number}; {remedy}."
+    )
+
+
 def read_to(
     table: Table,
     target: Positions,

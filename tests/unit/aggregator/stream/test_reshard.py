@@ -107,16 +107,6 @@ def test_other_tags_and_more_shards_at_once() -> None:
     assert table.sums == {"0": 1, "1": 10, "2": 100, "3": 1000, None: 0}
 
 
-def test_the_layout_that_the_table_has_is_not_written_again() -> None:
-    """A command that is run again after an error finds that all is done."""
-    table = Changed()
-    table.change(shards=2)
-    table.flush()
-    ends = {place: table.cluster.partition(place).end for place in table.cluster.places(TOPICS.table, TOPICS.agg)}
-    assert table.change(shards=2, sum_tags=SumTags()) == Layout(2)
-    assert {place: table.cluster.partition(place).end for place in ends} == ends
-
-
 @pytest.mark.parametrize("shards", [1, 2])
 def test_without_a_change_all_sums_are_published_again(shards: int) -> None:
     """Somebody has deleted them. One of them does not change any more."""
