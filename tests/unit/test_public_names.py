@@ -14,7 +14,7 @@ MODULES = {
         "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
-        "MetricTypeError Position Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform "
+        "MetricTypeError Position Sampling SlidingTimeWindow TallystreamError Timer "
         "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
         "timed timer updown"
     ),
