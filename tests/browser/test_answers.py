@@ -88,7 +88,6 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
     views = {
         "groups": {},
         "group": {"group": "audit"},
-        "pipeline": {"view": "pipeline"},
         "metrics": {"view": "metrics", "app": "orders"},
         "twice": {"view": "twice", "app": "orders"},
         "runbook": {"view": "runbook", "section": "lag-status"},

@@ -13,7 +13,6 @@ import pytest
 from support.browser import TIMEOUT_MS, cells, statuses, tile, until, until_complete
 from support.live_system import running_system
 from support.wait import wait_until
-from tallystream_dashboards.formatting import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,10 +54,6 @@ def drawn(page: Page) -> None:
 
 def every_view(page: Page) -> None:
     """Check that each view has values, and that they change without a reload."""
-    view(page, "Pipeline")
-    wait_until(lambda: all(row[2] != DASH for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
-    drawn(page)
-
     view(page, "Metrics")
     page.locator(".st-key-metric input").click()
     page.get_by_role("option", name="flights.processed", exact=True).click()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.pipeline import AGGREGATOR, SHIPPER, role
+from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
 from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag.formatting import time_lag, why
@@ -98,7 +98,7 @@ def _aggregator(observed: Observed, now_ms: int, limits: Thresholds) -> Iterator
             "aggregator-down",
             since_ms=observed.read_ms,
             severity="critical",
-            details={"view": "pipeline"},
+            details={"view": "groups"},
         )
 
 
@@ -161,7 +161,7 @@ def _dead_letters(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
             "Records or single metrics were rejected, and are in no sum. All other records are summed.",
             "dead-letters",
             since_ms=observed.dead_letters_since_ms,
-            details={"view": "pipeline"},
+            details={"view": "groups"},
         )
 
 

@@ -18,7 +18,6 @@ from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
 from tallystream_dashboards.data.period import RANGES
-from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page import settings as page_settings
@@ -153,9 +152,6 @@ def _draw_sums(reader: PointReader, view: MetricsView, selection: Selection, per
 
 
 def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
-    if selection.view == "pipeline":
-        lag.draw_pipeline(*read_pipeline(reader, groups, period))
-        return
     lag.choose(groups.states, selection.group)
     if selection.group is None:
         lag.draw_groups(read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.data.lines import Line
-from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
 from tallystream_dashboards.lag.formatting import catches_up_in, time_lag, why
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_dashboards.data.duplicates import CoveredOffsets
-    from tallystream_dashboards.data.pipeline import Hop
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.page.metrics_data import Event
@@ -93,18 +92,6 @@ def since(state: GroupState, now_ms: int) -> str:
     if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
         return ""
     return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
-
-
-def hops(pipeline: Sequence[Hop]) -> pd.DataFrame:
-    """Return the table of the pipeline's hops."""
-    return pd.DataFrame(
-        {
-            "Hop": [hop.name for hop in pipeline],
-            "Status": [[] if hop.status is None else [hop.status.name] for hop in pipeline],
-            "Delay": [hop.delay for hop in pipeline],
-            "Why": [hop.detail for hop in pipeline],
-        }
-    )
 
 
 def events(events: Sequence[Event], clock: Clock) -> pd.DataFrame:

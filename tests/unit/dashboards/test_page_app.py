@@ -86,7 +86,6 @@ def test_the_browser_names_its_time_zone(
         {"view": "groups"},
         {"view": "groups", "group": "billing"},
         {"view": "groups", "group": "unknown"},
-        {"view": "pipeline"},
         {"view": "metrics"},
         {"view": "twice", "app": "orders"},
         {"view": "twice", "app": "billing"},

@@ -24,7 +24,7 @@ NOW = 1_700_000_000_000
     [
         (Selection(view="groups"), "prod-lag?from=now-15m&to=now"),
         (Selection(view="groups", group="a b&c"), "prod-lag?var-group=a+b%26c&from=now-15m&to=now"),
-        (Selection(view="pipeline", range="7d"), "prod-pipeline?from=now-7d&to=now"),
+        (Selection(view="groups", range="7d"), "prod-lag?from=now-7d&to=now"),
         (
             Selection(view="metrics", app="a", metric="m", at="2023-11-14T22:13:20"),
             f"prod-metric?var-app=a&var-metric=m&from={NOW - 900_000}&to={NOW}",

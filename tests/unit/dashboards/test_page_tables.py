@@ -1,18 +1,16 @@
-"""The page's tables, and the texts of lag and of the pipeline in them."""
+"""The page's tables, and the texts of lag in them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line
-from tallystream_dashboards.data.pipeline import hops
 from tallystream_dashboards.data.sums import counted, metrics
-from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
+from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import lag_range, why
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
@@ -51,21 +49,6 @@ def test_the_table_of_groups() -> None:
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
     assert table["Status"][1] == ["GONE"]
-
-
-@pytest.mark.parametrize(
-    ("time", "text"),
-    [
-        (Between(60, None), "3 records behind. Catches up in 1 min or never. No progress."),
-        (CatchUp.NEVER, "3 records behind. Catches up: never at this rate. No progress."),
-        (CatchUp.STEADY, "3 records behind. It keeps up. No progress."),
-        (CatchUp.UNKNOWN, "3 records behind. No progress."),
-    ],
-)
-def test_a_hop_has_its_time_to_catch_up(time: TimeToCatchUp, text: str) -> None:
-    """The text is that of the tiles. There is none if the time is not known."""
-    pipeline = hops(replace(state(), catch_up=time), None, arrived_ms=None, stored_ms=None, now_ms=0)
-    assert pipeline[1].detail == text
 
 
 def test_the_worst_group_is_a_consumer() -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VALUES = st.floats(-1e6, 1e6)
-BATCHES = st.lists(st.lists(VALUES, max_size=20), max_size=20)
 PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
 CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingTimeWindow(60)]
 
