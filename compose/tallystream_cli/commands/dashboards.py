@@ -43,6 +43,17 @@ Threshold = Annotated[
 ]
 
 
+class PushCommand(o.Sections):
+    """The sections of the help of `dashboards push`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Push": ("grafana_url", "dry_run", "force", "ca_file"),
+        "Data source": ("flavour", "datasource_url", "datasource_name", "org", "bucket"),
+        "Dashboards": ("folder", "uid_prefix"),
+        "Alert rules": ("threshold", "runbook_url", "contact", "contact_address"),
+    }
+
+
 def generate(
     *,
     out: Annotated[Path, typer.Option(help="The folder to write to.", file_okay=False)],

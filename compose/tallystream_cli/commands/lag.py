@@ -11,6 +11,18 @@ from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
 
+class CollectCommand(o.Sections):
+    """The sections of the help of `lag collect`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Store": ("store", "org", "bucket", "retention_days", "full_hours"),
+        "Groups and rounds": ("interval", "include", "exclude", "assigned_only", "ready_file"),
+        "Status": ("window", "stop_after", "allowed_lag", "warn_age", "err_age"),
+        "Kafka and security": ("bootstrap_servers", "kafka"),
+        "For programs": ("http_port", "http_address"),
+    }
+
+
 def page(
     *,
     store: o.Store,

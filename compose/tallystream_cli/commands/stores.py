@@ -10,6 +10,17 @@ import typer
 from tallystream_cli import options as o
 
 
+class ShipCommand(o.Sections):
+    """The sections of the help of `ship`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Store": ("store", "org", "bucket", "graphite_prefix", "retention_days"),
+        "What is shipped": ("group", "events", "rows", "ready_file"),
+        "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
+        "Health": ("http_port", "http_address", "no_own_metrics"),
+    }
+
+
 def ship(
     *,
     store: o.AnyStore,
