@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.offsets import PartitionOffsets
 
-DELETED = "The group is no longer on the broker"
-MISSING = "The newest rounds do not have the group: it was deleted, or is no longer collected"
-"""Why a group is gone: the broker said so, or only the store does not have it."""
 NOT_READ = "The group was not read in the newest round: this is its last state."
 GONE_MS = 7 * 86_400_000
 """How long a group that is gone is shown, in ms."""
@@ -191,13 +188,10 @@ def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
-def mark_gone(state: GroupState, why: str = DELETED) -> GroupState:
-    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it.
-
-    `why` is the beginning of the reason, DELETED or MISSING.
-    """
+def mark_gone(state: GroupState) -> GroupState:
+    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it."""
     lag = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
-    evaluation = Evaluation(Status.NOTFOUND, f"{why}; when it was last seen {lag}.")
+    evaluation = Evaluation(Status.NOTFOUND, f"The group is no longer on the broker; when it was last seen {lag}.")
     return replace(
         state, evaluation=evaluation, gone=True, time_lag=None, catch_up=CatchUp.UNKNOWN, rates=None, stale=""
     )

@@ -1,8 +1,7 @@
 """The points that the collector writes in each round, and how they are read. Pure.
 
 There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A point that equals its neighbours is not written, for at most 30 s. The point of a group that is gone is
-written once, and again in the next round that downsampling keeps.
+rounds. A point that equals its neighbours is not written, for at most 30 s.
 """
 
 from __future__ import annotations

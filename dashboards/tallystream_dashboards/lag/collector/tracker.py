@@ -57,8 +57,7 @@ class Broker(Protocol):
 class Round:
     """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
-    `ts_ms` is when the ends were answered, `took_s` the duration of the round, `complete` whether all brokers listed
-    their groups.
+    `ts_ms` is when the ends were answered, `took_s` the duration of the round.
     """
 
     states: tuple[GroupState, ...]
@@ -66,7 +65,6 @@ class Round:
     ts_ms: int
     problems: tuple[str, ...] = ()
     took_s: float = 0.0
-    complete: bool = True
 
 
 class LagTracker:
@@ -123,7 +121,6 @@ class LagTracker:
             ts_ms=offsets.ts_ms,
             problems=offsets.problems,
             took_s=self._clock() - began,
-            complete=offsets.complete,
         )
 
     def load(self, store: PointReader) -> None:
