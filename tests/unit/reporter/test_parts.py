@@ -149,17 +149,6 @@ def test_a_group_is_never_split() -> None:
     assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
 
 
-def test_colocating_metrics_of_two_groups_joins_them() -> None:
-    """colocate() with one metric of each group creates one group of all."""
-    registry = MetricRegistry("app")
-    a, b, c, d = (registry.counter(name) for name in "abcd")
-    registry.colocate(a, b)
-    registry.colocate(c, d)
-    registry.colocate(b, c)
-    assert len(set(registry.groups().values())) == 1
-    assert len(registry.groups()) == 4
-
-
 def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
     """Within a life no metric changes its part, and nothing is counted twice."""
     reports = Reports()
@@ -184,15 +173,6 @@ def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
     registry.colocate(other, late)
     assert part_of(other, renewed := reports.report_all()) == part_of(first, renewed) == part_of(last, renewed)
     assert sum(reports.rows().values()) == 101
-
-
-def test_a_metric_joins_the_part_of_its_group() -> None:
-    """A position that is listed before its counter is in the counter's part."""
-    counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
-    parts = Parts(5)
-    parts.split([counter])
-    assert parts.place({counter.identity: counter.identity, position.identity: counter.identity})
-    assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
 def test_each_part_of_a_large_registry_has_its_own_seq() -> None:

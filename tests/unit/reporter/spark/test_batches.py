@@ -136,14 +136,6 @@ def test_a_batch_that_is_reported_twice_counts_once() -> None:
     assert counted.add(batch(0, {0: 0}, {0: 5})) is None
 
 
-def test_batches_that_were_not_reported_are_counted_with_the_next_one() -> None:
-    """After a restart the first batch starts after the committed offsets: what is between them counts with it."""
-    counted = CountedOffsets({("a", 0): 10}, 3)
-    found = counted.add(batch(6, {0: 25}, {0: 30}, run="run-2"))
-    assert found is not None
-    assert (found.batches, found.records, found.spans) == (3, 20, {("a", 0): (10, 30)})
-
-
 def test_a_checkpoint_that_was_taken_back_counts_again() -> None:
     """Offsets that a later run processes again are counted again."""
     counted = CountedOffsets({("a", 0): 10}, 3)
