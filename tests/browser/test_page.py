@@ -130,22 +130,6 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
         wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
 
 
-def test_the_pipeline_has_four_hops(past: Callable, open_page: Callable) -> None:
-    """Each hop has its delay and its details."""
-    with open_page(past(view="pipeline")) as page:
-        until_chart(page, "Delay of each hop, seconds")
-        assert [row[0] for row in cells(page, "hops-table")[1:]] == [
-            "instance → metrics",
-            "metrics → sums",
-            "sums → store",
-            "store → page",
-        ]
-        assert "17 records behind" in cells(page, "hops-table")[2][3]
-        assert tile(page, "sums → store") == "0 s"
-        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
-        screenshot(page, "pipeline.png")
-
-
 def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callable) -> None:
     """A link opens a metric. Another app has its own metric with the sum, the rate, the instances and restarts."""
     with open_page(past(view="metrics", app="billing", metric="invoices", range="5m")) as page:
@@ -238,13 +222,6 @@ def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable,
         page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
         sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms()))
         until(page, "Worst: g", "3")
-
-
-def test_a_link_to_an_unknown_group(past: Callable, open_page: Callable) -> None:
-    """The page says what to check."""
-    with open_page(past(group="nobody")) as page:
-        page.get_by_text("The store has no lag of the group").wait_for(timeout=TIMEOUT_MS)
-        assert "--include" in page.inner_text("body")
 
 
 def test_an_unavailable_store_is_an_error(

@@ -17,7 +17,6 @@ from tallystream import (
     LogRecordCounter,
     MetricRegistry,
     count_exceptions,
-    default_registry,
     record,
     report,
 )
@@ -43,14 +42,6 @@ def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricRegistry]:
     yield new
     if new.has_reporter:
         new.reporter.stop(timeout=0)
-
-
-def test_functions_create_metrics_of_the_default_registry(default: MetricRegistry) -> None:
-    """Each function returns the metric that the method of the default registry returns."""
-    for kind in ("counter", "updown", "gauge", "meter", "histogram", "timer"):
-        metric = getattr(tallystream, kind)(f"of.{kind}", tags={"a": "1"})
-        assert metric is getattr(default, kind)(f"of.{kind}", tags={"a": "1"})
-    assert default_registry() is default
 
 
 def test_report_reports_the_default_registry_and_then_new_ones(default: MetricRegistry) -> None:
@@ -88,14 +79,6 @@ def test_a_report_waits_for_a_reporter_that_is_stopping(default: MetricRegistry)
     for _ in range(3):
         assert report("orders", bootstrap_servers="127.0.0.1:1", interval=3600, environment={}) is default
         default.reporter.stop(timeout=0)
-
-
-def test_a_registry_without_reports_stays_reported(default: MetricRegistry) -> None:
-    """With TALLYSTREAM_ENABLED=0, a second app gets a registry of its own, as it would otherwise."""
-    off = {"TALLYSTREAM_ENABLED": "0"}
-    assert report("orders", environment=off) is default
-    assert report("billing", environment=off) is not default
-    assert report("orders", environment=off) is not default
 
 
 def test_exceptions_are_counted_by_class(registry: MetricRegistry) -> None:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from tallystream import ConsumerProgress, MetricRegistry
+from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
-from tallystream.record import Counter, Histogram, Identity, Metric, Position, Snapshot
+from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -130,23 +130,6 @@ def test_records_are_at_most_half_full_at_first() -> None:
     assert parts_for(counters(names), 1_000_000) == 1
     assert parts_for(counters(names), 10_000) == 3
     assert parts_for([Histogram(name=name, count=0) for name in names], 100_000) == 7
-
-
-def test_a_group_is_never_split() -> None:
-    """A counter and positions that were created much later are in one part."""
-    registry = MetricRegistry("app")
-    progress = ConsumerProgress(registry, "processed")
-    parts = Parts(5)
-    parts.split(registry.snapshot())
-    for number in range(100):
-        registry.counter(f"other.{number}")
-    assert len(parts.split(registry.snapshot())) == 5
-    positions = [progress._position("topic", partition) for partition in range(20)]
-    for position in positions:
-        position.advance(0, 1)
-    assert parts.place(registry.groups())
-    [mine] = [part for part in parts.split(registry.snapshot()).values() if Counter(name="processed", count=0) in part]
-    assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
 
 
 def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:

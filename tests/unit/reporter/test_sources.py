@@ -74,15 +74,6 @@ def test_a_source_is_added_once(registry: MetricRegistry) -> None:
     assert untouched.metrics() == []
 
 
-def test_each_failing_metric_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """Two metrics with the same name and different tags are logged once each."""
-    registry.add_source(Fixed(*(Counter(name="each.fails", tags={"disk": disk}, count=-1) for disk in "ab")))
-    for _ in range(2):
-        registry.snapshot()
-    for disk in "ab":
-        assert caplog.text.count(f"'each.fails' {{'disk': '{disk}'}} of fixed is not reported") == 1
-
-
 def test_a_source_that_raises_is_counted_and_breaks_nothing(
     registry: MetricRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
