@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from support import commands as tallystream
-from support.spark_flights import PARTITIONS, Flights
+from support.examples import PARTITIONS
+from support.spark_flights import Flights
 from support.wait import wait_until
 from tallystream.kafka.group_offsets import Committed, GroupOffsets, OffsetsError
 from tallystream_cli.servers.process import free_port
