@@ -42,3 +42,9 @@ def test_a_name_is_no_formula(before: str, sign: str, after: str) -> None:
 def test_every_cell_is_quoted(name: str) -> None:
     """No separator of any locale divides a cell. Names that are no formulas, and negative numbers, stay as they are."""
     assert csv_text([{"name": name, "value": -2}]) == '"name","value"\r\n"{}","-2"\r\n'.format(name.replace('"', '""'))
+
+
+def test_numbers_are_exact() -> None:
+    """Numbers have all their digits, and what is not known is empty."""
+    row = {"count": 2**63 + 1, "mean": 0.1 + 0.2, "lag": None, "gone": False}
+    assert csv_text([row]) == f'"count","mean","lag","gone"\r\n"{2**63 + 1}","0.30000000000000004","","false"\r\n'

@@ -152,6 +152,13 @@ def test_sums_are_exact_over_prometheus_resets_and_removals(
     assert reported("seconds") == (2, 7.0)
 
 
+def test_the_default_prometheus_registry_is_read(registry: MetricRegistry) -> None:
+    """Without an argument, the bridge reads the library's default registry."""
+    registry.add_source(PrometheusSource(), prefix="prometheus")
+    names = {metric.name for metric in registry.snapshot()}
+    assert {"prometheus.python_info", "prometheus.python_gc_collections_total"} <= names
+
+
 def test_a_prometheus_multiprocess_collector_is_rejected(tmp_path: Path, library: CollectorRegistry) -> None:
     """Each process would report the sums of all processes; the error names the registry to pass."""
     MultiProcessCollector(library, path=str(tmp_path))

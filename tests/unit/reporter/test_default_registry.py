@@ -17,6 +17,7 @@ from tallystream import (
     LogRecordCounter,
     MetricRegistry,
     count_exceptions,
+    default_registry,
     record,
     report,
 )
@@ -42,6 +43,14 @@ def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricRegistry]:
     yield new
     if new.has_reporter:
         new.reporter.stop(timeout=0)
+
+
+def test_functions_create_metrics_of_the_default_registry(default: MetricRegistry) -> None:
+    """Each function returns the metric that the method of the default registry returns."""
+    for kind in ("counter", "updown", "gauge", "meter", "histogram", "timer"):
+        metric = getattr(tallystream, kind)(f"of.{kind}", tags={"a": "1"})
+        assert metric is getattr(default, kind)(f"of.{kind}", tags={"a": "1"})
+    assert default_registry() is default
 
 
 def test_report_reports_the_default_registry_and_then_new_ones(default: MetricRegistry) -> None:

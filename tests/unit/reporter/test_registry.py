@@ -6,11 +6,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
 
+import tallystream
 from support.scripted_producer import KafkaBench
 from tallystream import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
 from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
@@ -259,6 +261,13 @@ def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wron
     with pytest.raises(ConfigError, match=r"^tags of 'consumer\.position'"):
         registry.position("t", 0, tags=wrong)
     assert registry.metrics() == []
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """`__version__` comes from the package's metadata."""
+    assert tallystream.__version__ == version("tallystream")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tallystream.nothing  # type: ignore[attr-defined]
 
 
 def test_the_error_of_a_registry_without_a_reporter_names_report(registry: MetricRegistry) -> None:
