@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -25,6 +23,7 @@ from support.wait import wait_until
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
@@ -233,15 +232,3 @@ def test_pools_of_processes(system: System, command: list[str]) -> None:
     assert str(sum(number * number for number in range(2000))) in system.log.read_text()
     assert system.count("tasks.done") == 2000
     assert system.lives() >= 8
-
-
-def test_the_sums_of_recycled_workers_are_the_work_done(tmp_path: Path) -> None:
-    """The benchmark beside prometheus_client, with few workers: both are exact, and only one leaves files."""
-    command = [sys.executable, "-m", "benchmarks.workers", "--workers", "3", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(one["side"], one["workers"], one["exact"], one["files"]) for one in results] == [
-        *(("prometheus_client", workers, True, workers + 1) for workers in (1, 3)),
-        *(("tallystream", workers, True, 0) for workers in (1, 3)),
-    ]
