@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class Permission(NamedTuple):
-    """The operations that a command performs on a topic, a group or a transactional ID, in Kafka's words, and why.
+    """The operations that a command performs on a topic, a group or a transactional ID, in Kafka's words.
+
+    `why` is for those who read this list.
 
     A `name` that ends in `*` is a prefix; `*` alone is every name.
     """

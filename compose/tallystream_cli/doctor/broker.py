@@ -223,7 +223,7 @@ def _topic_finding(check: str, name: str, found: Topic, policy: Mapping[str, str
         return not_checked(check, "this user may not see its configuration", f"allow DescribeConfigs on {name}")
     wrong, lower = differences(policy, found.config)
     if not wrong and not lower:
-        return ok(check, f"{_count(found.partitions, 'partition')}, configured as in docs/topics.md")
+        return ok(check, f"{_count(found.partitions, 'partition')}, configured as in docs/record.md")
     text = "; ".join(f"{key} is {found.config.get(key)}, not {policy[key]}" for key in wrong + lower)
     entries = ",".join(f"{key}={policy[key]}" for key in wrong + lower)
     remedy = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {entries}"

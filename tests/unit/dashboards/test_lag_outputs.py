@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
-from urllib.parse import quote
 
 import pytest
 
-from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.server import HealthServer
@@ -120,14 +118,6 @@ def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
     assert get(api, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]
     status, content = get(api, "/v1/groups/g?at=noon")
     assert (status, "'noon'" in str(content["error"])) == (400, True)
-
-
-@pytest.mark.parametrize("text", INVALID_TIMES)
-def test_a_moment_out_of_range_is_refused(text: str) -> None:
-    """A time that a store or a calendar can't represent is answered with 400, and the store is not read."""
-    api = LagApi(2, lambda: pytest.fail("the store was opened"))
-    status, content = get(api, f"/v1/groups?at={quote(text)}")
-    assert (status, repr(text) in str(content["error"])) == (400, True)
 
 
 def test_a_store_that_cannot_be_read_is_an_error() -> None:

@@ -156,16 +156,6 @@ def test_every_rule_links_to_its_panel_and_its_section_of_the_runbook(flavour: F
         assert one["notification_settings"]["receiver"] == generated.contact_point["name"]
 
 
-def test_a_panel_has_the_same_id_in_every_flavour() -> None:
-    """So a link to a panel is valid for every flavour."""
-    ids: dict[tuple[str, str, str], set[int]] = {}
-    for flavour in FLAVOURS:
-        for uid, model in resources(Settings(flavour=flavour)).dashboards.items():
-            for one in model["panels"]:
-                ids.setdefault((uid, one["type"], one["title"]), set()).add(one["id"])
-    assert all(len(found) == 1 for found in ids.values())
-
-
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_no_uid_exceeds_grafanas_limit(flavour: Flavour) -> None:
     """With the longest valid prefix, no uid has more than 40 characters."""
