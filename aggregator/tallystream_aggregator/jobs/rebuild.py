@@ -21,7 +21,7 @@ from tallystream_aggregator.jobs.aggregate.generations import Generations, newes
 from tallystream_aggregator.jobs.aggregate.settings import MAX_SHARDS
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
+from tallystream_aggregator.kafka.lease import GROUP, SESSION_S, Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics, require_partitions
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.table.sum_tags import SumTags
+
+WAIT_S = 3 * SESSION_S
+"""How long it waits for the lease. An aggregator that died has lost it by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,12 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
         lease.join()
-        try:
-            if not lease.wait(standby=False, stopped=stop.is_set):
+        until_s = time.monotonic() + WAIT_S
+        if not lease.wait(stopped=lambda: stop.is_set() or time.monotonic() > until_s):
+            if stop.is_set():
                 return False
-        except LeaseError:
             remedy = f"an aggregator is active (consumer group {topics.prefix}{GROUP}); stop it, and run this again."
-            raise LeaseError(f"lease: {remedy}") from None
+            raise LeaseError(f"lease: {remedy}")
         shards = max(settings.shards or 1, first.of)
         require_partitions(clients.admin(kafka), topics, shards=shards)
         create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
