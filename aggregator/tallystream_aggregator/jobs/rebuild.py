@@ -28,7 +28,7 @@ from tallystream_aggregator.stream.broker import BrokerError, StoppedError
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.positions import LoopId, by_topic, visible_row
-from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -98,11 +98,21 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
         opened = _opened(broker, topics)
         generations = stack.enter_context(closing(Generations(broker, topics, shards=first.of)))
-        generation = generations.take(lambda number: _row(opened, number))
+        generation = generations.take(opened)
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            generations.write([_changed(_row(opened, generation), done)], done.records)
+            shards, tags = done.new
+            changed = msgspec.structs.replace(
+                opened,
+                generation=generation,
+                ts=int(time.time() * 1000),
+                end=by_topic(done.positions),
+                shards=shards,
+                drop_tags=tags.drop,
+                keep_tags=tags.keep,
+            )
+            generations.write([changed], done.records)
         except StoppedError:
             return False
         except BrokerError as error:
@@ -113,7 +123,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
 
 
 def _opened(broker: Broker, topics: Topics) -> LedgerRow:
-    """Return the newest start of an aggregator in the ledger. It has the settings with which records were applied.
+    """Return the newest start of an aggregator in the ledger, without its positions.
+
+    It has the settings with which records were applied.
 
     Raises:
         TallystreamError: there is none.
@@ -124,20 +136,7 @@ def _opened(broker: Broker, topics: Topics) -> LedgerRow:
             f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
             "aggregator, stop it, and run this again."
         )
-    return opened
-
-
-def _row(opened: LedgerRow, generation: int) -> LedgerRow:
-    """Return the row of a generation of this command."""
-    return msgspec.structs.replace(opened, generation=generation, ts=int(time.time() * 1000), start={}, end={})
-
-
-def _changed(row: LedgerRow, done: Resharded) -> LedgerRow:
-    """Return the row of a change of the layout."""
-    shards, tags = done.new
-    return msgspec.structs.replace(
-        row, end=by_topic(done.positions), shards=shards, drop_tags=tags.drop, keep_tags=tags.keep
-    )
+    return msgspec.structs.replace(opened, start={}, end={})
 
 
 def _table_settings(opened: LedgerRow) -> TableSettings:
