@@ -32,9 +32,9 @@ from tallystream_aggregator.table.sum_tags import SumTags
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.positions import ByTopic
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -248,7 +248,7 @@ class ShardLoop(EpochLoop):
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
     @property
-    def _first_begin(self) -> ByTopic:
+    def _first_begin(self) -> Offsets:
         return by_topic(self._settings.begin) if self._loop.number == 0 and self._loop.shards > 1 else {}
 
     def _publish(self, *, rows: bool = False) -> None:
