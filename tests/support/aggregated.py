@@ -143,8 +143,8 @@ class Aggregated(Direct):
     def change(self, shards: int, tags: SumTags) -> None:
         """Give the table another layout. Nothing happens if it has not begun."""
         self._generation += 1
-        writer, resharder = self.broker.writer(LEASE), Resharder(self.broker, TOPICS, self.table)
         kills, self._kills = self._kills, 0
+        writer, resharder = self.broker.writer(LEASE), Resharder(self.broker, TOPICS, self.table)
         with suppress(NoTableError):
             writer.commit(resharder.run((self._generation, 0), shards=shards, sum_tags=tags).records)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
