@@ -23,8 +23,8 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import LoopId, by_place
+from tallystream_aggregator.stream.restore import LoopSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,7 +30,7 @@ from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.stream.epochs import EpochLoop
     from tallystream_aggregator.stream.positions import Claim
+    from tallystream_aggregator.stream.restore import LoopSettings
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process, and after one that was not committed.
