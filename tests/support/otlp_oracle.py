@@ -95,7 +95,7 @@ def expected_sums(points: list[Point]) -> dict[tuple[str, str, Tags], dict[str, 
             fields["sum"] += data.sum
         if kind == "histogram":
             bounds = list(data.explicit_bounds)
-            digest = hashlib.sha256(struct.pack(f"<{len(bounds)}d", *bounds)).hexdigest()[:32]
+            digest = hashlib.sha256(struct.pack(f"<{len(bounds)}d", *bounds)).hexdigest()[:16]
             fields = sums["buckets", name, tuple(sorted((*tags, ("bounds", f"{len(bounds)}-{digest}"))))]
             counts = fields.get("counts", [0] * len(data.bucket_counts))
             fields["count"] += data.count
