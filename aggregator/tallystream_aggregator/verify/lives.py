@@ -248,7 +248,7 @@ def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
     for name in lasting:
         if name == "counts":
             lists = [counts_of(row.values) for row in rows]
-            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))  # type: ignore[arg-type]
+            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))
             continue
         numbers = [getattr(row.values, name) for row in rows]
         exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
