@@ -99,7 +99,7 @@ def expected_sums(points: list[Point]) -> dict[tuple[str, str, Tags], dict[str, 
             fields = sums["buckets", name, tuple(sorted((*tags, ("bounds", f"{len(bounds)}-{digest}"))))]
             counts = fields.get("counts", [0] * len(data.bucket_counts))
             fields["count"] += data.count
-            fields |= {"bounds": bounds, "counts": list(map(add, counts, data.bucket_counts))}
+            fields["bounds"], fields["counts"] = bounds, list(map(add, counts, data.bucket_counts))
     return dict(sums)
 
 
