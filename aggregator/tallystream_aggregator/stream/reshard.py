@@ -210,6 +210,7 @@ class Resharder:
                 records=state.records,
                 dead=state.dead,
                 stale=state.stale,
+                begin=old[0].row.begin,
             )
             written += Step(changed, table.rows(), positions_row).records(topics)
         if new.shards > 1:

@@ -141,15 +141,6 @@ class _ShortForm(_Named, kw_only=True):
     value: Count
 
 
-class RawRecord(NamedTuple):
-    """A record as the broker has it. `timestamp_ms` is its append time in epoch ms."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-
-
 CLOCK_KEY = b"tallystream-clock"
 _CLOCK = re.compile(rb'\{"v":1,"wall_ms":(0|[1-9]\d{0,14})\}')
 

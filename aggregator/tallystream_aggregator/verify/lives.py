@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.decode import RATES, VALUES, require_valid
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import msgspec
 
@@ -28,7 +29,8 @@ _NAME, _TAGS = attrgetter("name"), attrgetter("tags")
 class Settings:
     """The numbers in the rules: times in ms, sizes in bytes.
 
-    The ledger has `forget_after_ms`, `max_table_bytes` and `otlp_topics`. The others are the same for every table.
+    The ledger has `forget_after_ms`, `max_table_bytes` and `otlp_topics`, the positions row `tags`, those that the sums
+    have. The others are the same for every table.
     """
 
     forget_after_ms: int = 7 * 86_400_000
@@ -39,6 +41,7 @@ class Settings:
     """An app may have three quarters of it (docs/table.md, "Limits")."""
     otlp_topics: tuple[str, ...] = ()
     """The topics of OTLP metrics."""
+    tags: Tags = field(default_factory=Tags)
 
 
 @dataclass(slots=True)
@@ -197,12 +200,15 @@ class Life:
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 
-def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
-    """Return the fields of one sum. `held` has each life with its row, and whether the life is living.
+Held = tuple[Life, Row, bool]
+"""A life, its row of a metric, and whether the life is living."""
+
+
+def sum_of(kind: str, held: list[Held]) -> dict[str, Any]:
+    """Return the fields of one sum.
 
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
-    held = list(held)
     rows = [row for _, row, _ in held]
     now = [(life, row.values) for life, row, living in held if living and life.newest(row)]
     fields: dict[str, Any] = {}

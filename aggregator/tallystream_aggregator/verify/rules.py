@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -11,6 +12,8 @@ from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError
 from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, main_count, widen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tallystream_aggregator.verify.decode import Header, Identity, Ordinary, Snapshot
 
 LATE_MS = 86_400_000
@@ -42,8 +45,7 @@ class Rules:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._instances: dict[str, dict[LifeName, Life]] = {}
-        self._lives_by_metric: dict[Identity, dict[Life, None]] = {}
-        self._baselines_by_metric: Counter[Identity] = Counter()
+        self._uses: Counter[Identity] = Counter()  # the rows and baselines of each metric, 0 if there were some
         self._bytes: Counter[str] = Counter()  # by app, and of all apps
         self._clock = 0  # the time of the record's partition, epoch ms
         self.shards = 1
@@ -215,7 +217,7 @@ class Rules:
             if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
                 life.baselines[identity] = values
                 if known is None:
-                    self._baselines_by_metric[identity] += 1
+                    self._uses[identity] += 1
                     self._count(life.app, row_size(identity))
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
@@ -243,7 +245,7 @@ class Rules:
             return "metrics per life"
         if life.bytes + _text_size(identity) > 256 * self._settings.max_metrics:
             return "bytes of metrics per life"
-        return self._over(life.app, row_size(identity) + (0 if self._is_used(identity) else _metric_size(identity)))
+        return self._over(life.app, row_size(identity) + (0 if self._uses[identity] else _metric_size(identity)))
 
     def _over(self, app: str, more: int) -> str | None:
         """Return the limit that so many more bytes of an app would exceed, None if they would exceed none."""
@@ -262,18 +264,12 @@ class Rules:
         self._bytes[app] += more
         self._bytes[""] += more
 
-    def _is_used(self, identity: Identity) -> bool:
-        """Return whether a life has a metric, or has left out what it counted before."""
-        return bool(self._lives_by_metric.get(identity)) or self._baselines_by_metric[identity] > 0
-
     def _drop(self, life: Life) -> None:
         """Note that a life without rows is gone."""
         self._count(life.app, -_life_size(life.instance, life.app) - PART_BYTES * len(life.seqs))
         for identity in life.baselines:
             self._count(life.app, -row_size(identity))
-            self._baselines_by_metric[identity] -= 1
-            if not self._is_used(identity):
-                self._count(identity[0], -_metric_size(identity))
+            self._no_longer_use(identity)
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
@@ -292,24 +288,26 @@ class Rules:
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         if identity not in life.rows:
             life.bytes += _text_size(identity)
-            is_new = not self._is_used(identity)
-            self._count(life.app, row_size(identity) + is_new * _metric_size(identity))
+            self._count(life.app, row_size(identity) + (0 if self._uses[identity] else _metric_size(identity)))
+            self._uses[identity] += 1
         life.rows[identity] = row
-        if identity not in self._lives_by_metric:
-            self._new_metric(identity)
-        self._lives_by_metric.setdefault(identity, {})[life] = None
 
     def _remove(self, life: Life, identity: Identity) -> None:
         """Remove a row from a life."""
-        del self._lives_by_metric[identity][life], life.rows[identity]
+        del life.rows[identity]
         life.bytes -= _text_size(identity)
         if not life.forgotten:  # which count as the metric
             self._count(life.app, -row_size(identity))
-        if not self._is_used(identity):
+        self._no_longer_use(identity)
+
+    def _no_longer_use(self, identity: Identity) -> None:
+        self._uses[identity] -= 1
+        if not self._uses[identity]:
             self._count(identity[0], -_metric_size(identity))
 
-    def _new_metric(self, identity: Identity) -> None:
-        """Note that a metric is seen for the first time."""
+    def _lives(self) -> Iterator[Life]:
+        """Yield all lives, and the one of each shard for its forgotten lives."""
+        yield from chain(*(lives.values() for lives in self._instances.values()), self._forgotten.values())
 
     def _tombstone(self, instance: str, partition: str, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""
@@ -336,14 +334,15 @@ class Rules:
         """
         shard = crc32(instance.encode()) % forget.shards
         removed = set[tuple[str, str]]()
-        for identity in filter(forget.has_metric, self._lives_by_metric):
-            for life in list(self._lives_by_metric[identity]):
-                is_here = life.partition == partition and crc32(life.instance.encode()) % forget.shards == shard
-                if life is self._forgotten.get(shard) or (is_here and not life.forgotten):
-                    self._remove(life, identity)
-                    life.blocks.clear()
-                    if not life.forgotten:
-                        removed.add((identity[0], identity[2]))
+        for life in self._lives():
+            is_here = life.partition == partition and crc32(life.instance.encode()) % forget.shards == shard
+            if life is not self._forgotten.get(shard) and not is_here:
+                continue
+            for identity in list(filter(forget.has_metric, life.rows)):
+                self._remove(life, identity)
+                life.blocks.clear()
+                if not life.forgotten:
+                    removed.add((identity[0], identity[2]))
         for app, name in removed:
             self._event("forget", app, "", "", name)
 

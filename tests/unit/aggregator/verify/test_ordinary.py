@@ -136,8 +136,9 @@ def test_only_the_first_snapshot_of_a_life_takes_the_longer_way() -> None:
             value = json.dumps(snapshot | {"final": seq == 19, "metrics": metrics_of(seq)}).encode()
             assert replayed.apply("metrics:0", BEGIN_MS, b"app-1", value) == []
     assert slow.call_count == 1
-    assert replayed.sum(("shop", "counter", "c", (("a", "1"), ("b", ""))))["count"] == 19
-    _, bins = replayed.sum(("shop", "histogram", "h", ()))["sketch"]
+    sums = replayed.sums()
+    assert sums["shop", "counter", "c", (("a", "1"), ("b", ""))]["count"] == 19
+    _, bins = sums["shop", "histogram", "h", ()]["sketch"]
     assert sum(bins.values()) == 19
 
 

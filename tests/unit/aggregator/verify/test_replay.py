@@ -49,8 +49,8 @@ class Records:
 
     def sum(self, name: str = "n") -> dict[str, Any]:
         """Return the sum of the metric `name`."""
-        (identity,) = [one for one in self.replay.identities() if one[2] == name]
-        return self.replay.sum(identity)
+        (fields,) = [fields for identity, fields in self.replay.sums().items() if identity[2] == name]
+        return fields
 
 
 def counter(count: int, name: str = "n") -> dict[str, Any]:
@@ -310,7 +310,7 @@ def test_metrics_within_a_limit_count() -> None:
     """Rule 11: the metrics over a limit of a record or life are one dead letter, and so is a record too large."""
     records = Records(Settings(max_metrics=2, max_record_bytes=500))
     assert len(records.snapshot(*(counter(1, name) for name in "abcd")).refused) == 1
-    assert [identity[2] for identity in records.replay.identities()] == ["a", "b"]
+    assert [identity[2] for identity in records.replay.sums()] == ["a", "b"]
     assert len(records.snapshot(counter(1, "e"), counter(2, "a"), seq=2).refused) == 1
     assert records.sum("a")["count"] == 2
     assert len(records.snapshot(counter(1, "x" * 500), seq=3).refused) == 1
@@ -376,5 +376,5 @@ def test_forgotten_lives_are_kept_as_one() -> None:
     assert sum(found["sketch"][1].values()) == found["retired"] == 20
     assert records.sum() == {"count": MAX_INT64, "overflow": True, "lives": 0, "instances": 0, "retired": 20}
     assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
-    assert [len(lives) for lives in replay._lives_by_metric.values()] == [1, 1, 0]
+    assert list(replay._uses.values()) == [1, 1, 0]
     assert replay._instances == {}
