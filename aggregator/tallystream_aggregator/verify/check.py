@@ -82,8 +82,9 @@ def _sums(advance: Advance, sums: PublishedSums) -> Iterator[Difference]:
     A metric that no life has needs no sum, nor a gauge that only forgotten lives had: its sum is empty, and a
     table that was made again from its rows does not know it.
     """
-    for identity, held in ({key: [] for key in sums.newest} | advance.replay.held()).items():
-        row = sums.newest.get(identity)
+    replayed = advance.replay.held()
+    for identity in dict.fromkeys([*sums.newest, *replayed]):
+        row, held = sums.newest.get(identity), replayed.get(identity, [])
         if row is not None:
             found = unequal(row.fields, sum_of(identity[1], held))
             yield from (Difference(identity, name, *pair, row.ends) for name, pair in found.items())
