@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tallystream.record import CLASSES, Histogram
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import RATES, VALUES, require_valid
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
+    from tallystream.record import Snapshot
+    from tallystream_aggregator.verify.decode import Identity
 
-    from tallystream_aggregator.verify.decode import Identity, Ordinary, Values
-
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 _NAME, _TAGS = attrgetter("name"), attrgetter("tags")
+
+Values = Any
+"""A metric of a record, or the numbers of several in that form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Row:
     bins: sketches.Bins | None = None
 
 
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "counter": (("count",), ()),
     "float_counter": (("sum",), ()),
@@ -83,16 +87,32 @@ WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
 
 def main_count(values: Values) -> Any:
     """Return what must not fall within a life: the first field that is added over all lives, 0 without one."""
-    lasting = ADDED[values.kind][0]
+    lasting = ADDED[values.type][0]
     return getattr(values, lasting[0]) if lasting else 0
 
 
 def widen(values: Values, others: Values) -> None:
     """Widen the range of positions, min and max by those of other values."""
-    for name, choose in WIDENING.get(values.kind, ()):
+    for name, choose in WIDENING.get(values.type, ()):
         one, other = getattr(values, name), getattr(others, name)
         if other is not None:
             setattr(values, name, other if one is None else choose(one, other))
+
+
+def require_valid(values: Values) -> None:
+    """Require that the sketch has as many values as a distribution counts. Store huge whole numbers as floats.
+
+    Raises:
+        ValueError, OverflowError: it has not, or a number is beyond the range of floats.
+    """
+    lasting, momentary = ADDED[values.type]
+    for name in (*lasting, *momentary, *(name for name, _ in WIDENING.get(values.type, ()))):
+        number = getattr(values, name)
+        if isinstance(number, int) and not MIN_INT64 <= number <= MAX_INT64:
+            setattr(values, name, float(number))
+    sketch = values.sketch if isinstance(values, Histogram) else None
+    if sketch is not None and sketches.number_of(sketch) != values.count:
+        raise ValueError("the sketch has another number of values")
 
 
 class Block:
@@ -101,32 +121,37 @@ class Block:
     Most metrics are counters, so that the counts are compared at once.
     """
 
-    def __init__(self, snapshot: Ordinary, rows: list[Row]) -> None:
+    def __init__(self, snapshot: Snapshot, rows: list[Row]) -> None:
         self._rows = rows
-        self._classes, self._names, tags = _spelling(snapshot)
-        self._tags = [text.copy() for text in tags]  # else each keeps the whole record
-        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.kind == "counter"]
-        self._others = [at for at, one in enumerate(snapshot.metrics) if one.kind != "counter"]
-        self._counts = [snapshot.metrics[at].count for at in self._counters]
+        self._spelling = _spelling(snapshot)
+        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.type == "counter"]
+        self._others = [at for at, one in enumerate(snapshot.metrics) if one.type != "counter"]
+        self._counts = self._counts_of(snapshot.metrics)
 
-    def replace(self, snapshot: Ordinary) -> bool:
+    def _counts_of(self, metrics: list[Values]) -> list[int]:
+        return [metrics[at].count for at in self._counters]
+
+    def replace(self, snapshot: Snapshot) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
-        if _spelling(snapshot) != (self._classes, self._names, self._tags):
+        if _spelling(snapshot) != self._spelling:
             return False
         metrics, rows = snapshot.metrics, self._rows
-        counts = [metrics[at].count for at in self._counters]
-        others = [(metrics[at], rows[at].values) for at in self._others if metrics[at] != rows[at].values]
-        if any(map(lt, counts, self._counts)) or not all(_replaces(new, old) for new, old in others):
+        counts = self._counts_of(metrics)
+        others = [(metrics[at], rows[at]) for at in self._others if metrics[at] != rows[at].values]
+        if any(map(lt, counts, self._counts)) or not all(_replaces(new, row.values) for new, row in others):
             return False
-        for new, old in others:
-            widen(new, old)
+        for new, row in others:
+            widen(new, row.values)
+            row.values = new
+        for at in self._counters:
+            rows[at].values = metrics[at]
+        for row in rows:
+            row.seq = snapshot.seq
         self._counts = counts
-        for values, row in zip(metrics, rows, strict=True):
-            row.values, row.seq = values, snapshot.seq
         return True
 
 
-def _spelling(snapshot: Ordinary) -> tuple[list[type], list[str], list[msgspec.Raw]]:
+def _spelling(snapshot: Snapshot) -> tuple[list[type], list[str], list[dict[str, str]]]:
     metrics = snapshot.metrics
     return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
@@ -135,7 +160,7 @@ def _replaces(new: Values, old: Values) -> bool:
     """Return whether `new` is valid and its count does not fall. Type, name and tags are the same."""
     try:
         require_valid(new)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
     return bool(main_count(new) >= main_count(old))
 
@@ -197,9 +222,6 @@ class Life:
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
 
 
-MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-
-
 Held = tuple[Life, Row, bool]
 """A life, its row of a metric, and whether the life is living."""
 
@@ -231,7 +253,9 @@ def merged(kind: str, rows: list[Row]) -> Row | None:
     """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
     if kind in ("gauge", "updown"):
         return None
-    return Row(VALUES[kind](**_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
+    return Row(
+        CLASSES[kind](name="", **_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows)
+    )
 
 
 def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:

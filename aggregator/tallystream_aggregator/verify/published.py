@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream.record import Sketch
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
@@ -201,7 +202,7 @@ def _buckets(sketch: Any) -> tuple[Any, Any] | None:
     if sketch is None:
         return None
     try:
-        found = msgspec.convert(sketch, sketches.Sketch)
+        found = msgspec.convert(sketch, Sketch)
         sketches.number_of(found)
     except ValueError:
         return "no sketch", sketch

@@ -52,7 +52,7 @@ class Replay(Rules):
                 if self._is_otlp(value):
                     return self._apply_otlp(shard, partition, timestamp_ms, key, value or b"")
             elif key == decode.CLOCK_KEY:
-                wall_ms = decode.clock(value)
+                wall_ms = decode.read_clock(value)
                 if wall_ms is not None:
                     self._forget(shard, partition, min(self._clock, wall_ms))
                 elif shard == 0:

@@ -168,13 +168,14 @@ def test_each_refused_record_has_its_dead_letters_exactly_once() -> None:
     row = published(count=1, offsets={"0": 3})
     letters = {(ZERO, 1): 1, (ZERO, 2): 1, (ZERO, 3): 2}
     found = topic.check(row, end={ZERO: 4}, letters=letters)
+    (reason,) = Replay().apply(ZERO, BEGIN_MS, b"app-1", b"{")
     places = [(published_, replayed) for _, published_, replayed in fields(found)]
     assert places == [
-        (None, "1, metrics, partition 0, offset 0: not JSON in UTF-8"),
+        (None, f"1, metrics, partition 0, offset 0: {reason}"),
         ("1, metrics, partition 0, offset 1: -", None),
         (
-            "2, metrics, partition 0, offset 3: not JSON in UTF-8",
-            "1, metrics, partition 0, offset 3: not JSON in UTF-8",
+            f"2, metrics, partition 0, offset 3: {reason}",
+            f"1, metrics, partition 0, offset 3: {reason}",
         ),
     ]
     assert found.letters == 2
