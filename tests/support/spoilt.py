@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
 COUNTS = ("count", "start", "position")
 NUMBERS = (*COUNTS, "sum", "value", "min", "max", "m1_rate", "p50")
-ODD_NUMBERS = (0, -1, -0.5, 1.0, 2**63 - 1, 2**63, -(2**63), 10**30, 1e999, float("nan"), None, True, "1", [])
+ODD_NUMBERS: list[Any] = [0, -1, -0.5, 1.0, 2**63 - 1, 2**63, -(2**63), 10**30, 1e999, math.nan, None, True, "1", []]
 ODD_TEXTS = [text for text in (*BAD_METRICS, *ODD_METRICS) if text[0] == "{" and len(text) < 1_000]
 SKETCHES = [json.loads(text) for text in BAD_SKETCHES] + [None]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import attrgetter, lt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from tallystream.record import CLASSES, Histogram
+from tallystream.record import Histogram
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
@@ -72,6 +72,7 @@ ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "meter": (("count",), RATES),
     "histogram": (("count", "sum"), ()),
     "timer": (("count", "sum"), RATES),
+    "buckets": (("count", "counts"), ()),
     "position": ((), ()),
 }
 """The fields of each type that are added over all lives, and over those in which they are current."""
@@ -80,15 +81,32 @@ _MIN_MAX = (("min", min), ("max", max))
 WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "histogram": _MIN_MAX,
     "timer": _MIN_MAX,
+    "buckets": (("bounds", min),),
     "position": (("start", min), ("position", max)),
 }
 """The fields of which the lowest or the highest value of all lives counts."""
+
+
+def fields_of(kind: str) -> list[str]:
+    """Return the fields of a type's values that sums are made of."""
+    return [*ADDED[kind][0], *ADDED[kind][1], *(name for name, _ in WIDENING.get(kind, ()))]
+
+
+def _values(kind: str, fields: dict[str, Any]) -> Values:
+    """Return computed values, which are not those of a record. They have no sketch."""
+    return SimpleNamespace(**dict.fromkeys(fields_of(kind)) | fields, type=kind, sketch=None)
 
 
 def main_count(values: Values) -> Any:
     """Return what must not fall within a life: the first field that is added over all lives, 0 without one."""
     lasting = ADDED[values.type][0]
     return getattr(values, lasting[0]) if lasting else 0
+
+
+def counts_of(values: Values) -> list[int] | None:
+    """Return the counts of explicit buckets: those of a record, or a list that was computed, None if it can't be."""
+    counts = values.counts
+    return list(struct.unpack(f"<{len(counts) // 8}Q", counts)) if isinstance(counts, bytes) else counts
 
 
 def widen(values: Values, others: Values) -> None:
@@ -105,8 +123,7 @@ def require_valid(values: Values) -> None:
     Raises:
         ValueError, OverflowError: it has not, or a number is beyond the range of floats.
     """
-    lasting, momentary = ADDED[values.type]
-    for name in (*lasting, *momentary, *(name for name, _ in WIDENING.get(values.type, ()))):
+    for name in fields_of(values.type):
         number = getattr(values, name)
         if isinstance(number, int) and not MIN_INT64 <= number <= MAX_INT64:
             setattr(values, name, float(number))
@@ -209,13 +226,16 @@ class Life:
             return row
         values, kind = row.values, identity[1]
         is_above = main_count(values) > main_count(base)
-        rest: dict[str, Any] = {"sketch": None} if kind == "histogram" else {}  # it has the earlier values, too
-        for name in ADDED[kind][0]:
+        rest: dict[str, Any] = {}  # without the sketch, which has the earlier values, too
+        if kind == "buckets":
+            less = [one - other for one, other in zip(counts_of(values) or (), counts_of(base) or (), strict=True)]
+            rest["counts"] = [0] * len(less) if not is_above else None if min(less) < 0 else less
+        for name in ADDED[kind][0] if kind != "buckets" else ("count",):
             pair = getattr(values, name), getattr(base, name)
             rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
         if not is_above:
             rest |= {name: None for name, _ in WIDENING.get(kind, ())}
-        return Row(replace(values, **rest), row.part, row.seq)
+        return Row(_values(kind, {name: getattr(values, name) for name in fields_of(kind)} | rest), row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
@@ -245,6 +265,11 @@ def sum_of(kind: str, held: list[Held]) -> dict[str, Any]:
             fields["mean"] = fields["sum"] / len(numbers)
     if kind in ("histogram", "timer") and "overflow" not in fields:
         fields |= _quantiles(rows)
+    bounds = fields.pop("bounds", None)
+    if bounds is not None and fields["counts"] is not None and "overflow" not in fields:
+        fields |= {"bounds": list(struct.unpack(f"<{len(bounds) // 8}d", bounds))} if bounds else {}
+    else:
+        fields.pop("counts", None)
     fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
     return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
 
@@ -253,9 +278,7 @@ def merged(kind: str, rows: list[Row]) -> Row | None:
     """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
     if kind in ("gauge", "updown"):
         return None
-    return Row(
-        CLASSES[kind](name="", **_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows)
-    )
+    return Row(_values(kind, _exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
 
 
 def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
@@ -263,6 +286,10 @@ def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
     lasting, momentary = ADDED[kind]
     exact: dict[str, Any] = {}
     for name in lasting:
+        if name == "counts":
+            lists = [counts_of(row.values) for row in rows]
+            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))
+            continue
         numbers = [getattr(row.values, name) for row in rows]
         exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
     for name in momentary if now else ():

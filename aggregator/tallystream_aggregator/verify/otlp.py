@@ -6,14 +6,24 @@ import hashlib
 import json
 import math
 import struct
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream.record import Buckets, Counter, FloatCounter, Gauge, Histogram, Sketch, Snapshot, UpDown
+from tallystream.record import (
+    Buckets,
+    Counter,
+    ExplicitBuckets,
+    FloatCounter,
+    Gauge,
+    Histogram,
+    Sketch,
+    Snapshot,
+    UpDown,
+    bounds_tag,
+)
 from tallystream_aggregator.verify.decode import Read, RejectedError
 from tallystream_aggregator.verify.lives import MAX_INT64, require_valid
 from tallystream_aggregator.verify.sketches import MAX_BUCKETS
@@ -194,19 +204,19 @@ def _single(name: str, texts: dict[str, str], value: float, kind: str) -> Metric
     return Counter(name=name, tags=texts, count=value)
 
 
-def _buckets(name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
-    counts, bounds = [int(one) for one in point["bucketCounts"]], point.get("explicitBounds", [])
-    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32 or "le" in texts:
-        raise RejectedError("the buckets do not fit")
-    numbers = [float(bound) for bound in bounds]
-    if any(map(math.isnan, numbers)) or any(not low < high for low, high in pairwise(numbers)):
-        raise RejectedError("the bounds do not rise")
-    repeated = len("".join([name, *texts, *texts.values()]).encode())
-    if len(bounds) * repeated > 16 * (repeated + 16 * len(bounds)):
-        raise RejectedError("the buckets are more than 16 times as large as the point")
-    for at, bound in enumerate(bounds):
-        tags = texts | {"le": repr(float(bound))}
-        yield Counter(name=name + ".bucket", tags=tags, count=sum(counts[: at + 1]))
+def _buckets(name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> list[Metric]:
+    """Return the explicit buckets of a point, nothing for a single one."""
+    counts = [int(one) for one in point["bucketCounts"]]
+    bounds = [float(one) for one in point.get("explicitBounds", [])]
+    if len(texts) >= 32 or "bounds" in texts:
+        raise RejectedError("no room for the tag of the bounds")
+    packed = struct.pack(f"<{len(bounds)}d", *bounds)
+    fields = {"bounds": packed, "counts": struct.pack(f"<{len(counts)}Q", *counts)}
+    try:
+        values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=count, **fields)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
+    return [values] if bounds else []
 
 
 def _sketch(point: dict[str, Any], count: int) -> Sketch:
