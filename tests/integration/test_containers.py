@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from contextlib import ExitStack
@@ -18,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support import carbon, images
+from support import images
 from support.commands import uv
 from support.compose_services import Kafka, ServiceRunner, own_python
 from support.health import ask
@@ -104,25 +101,6 @@ def test_promtool_accepts_the_configuration(services: dict[str, Any], tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.search(r"SUCCESS: \d+ rules found", done.stdout)
-
-
-def test_carbon_keeps_every_second_of_every_series(tmp_path: Path) -> None:
-    """With Compose's configuration no new series is dropped, and a minute has its last value, not an average."""
-    if reason := carbon.missing():
-        pytest.skip(reason)
-    series, now = 200, int(time.time()) - 3
-    lines = "".join(f"s{n}.count {value} {now + value}\n" for n in range(series) for value in (1, 2))
-    with carbon.Carbon(tmp_path / "carbon", images.COMPOSE / "graphite") as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
-            connection.sendall(lines.encode())
-        wanted = {f"s{n}.count": {now + 1: 1.0, now + 2: 2.0} for n in range(series)}
-        wait_until(lambda: server.paths() == wanted, LIMIT_S, "every series is stored")
-    info = "import json, sys, whisper; print(json.dumps(whisper.info(sys.argv[1])))"
-    (file,) = (tmp_path / "carbon" / "whisper").rglob("s0/count.wsp")
-    done = subprocess.run([carbon.PYTHON, "-c", info, file], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert (found["aggregationMethod"], found["xFilesFactor"]) == ("last", 0)
-    assert [one["secondsPerPoint"] for one in found["archives"]] == [1, 60]
 
 
 def test_the_services_start_work_and_stop(

@@ -22,7 +22,6 @@ def ship(
     ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
-    graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Also ship metrics-events, for annotations in graphs.")
@@ -51,7 +50,6 @@ def ship(
             org=org,
             bucket=bucket,
             retention_days=retention_days,
-            prefix=graphite_prefix,
         ),
         group=group,
         events=events,

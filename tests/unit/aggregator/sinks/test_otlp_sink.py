@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import threading
 import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
@@ -34,13 +33,8 @@ SECRET = "hush-hush-4711"
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     """A receiver that accepts everything until a test changes `respond`."""
-    made = Receiver()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,))
-    thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    with Receiver() as made:
+        yield made
 
 
 @pytest.fixture
