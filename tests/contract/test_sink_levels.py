@@ -90,10 +90,8 @@ def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink:
     ]
     most = Sum(app="orders", name="of.all", type="counter", count=2**53, overflow=True, ts=NOW_MS)
     points.append(point(most))
-    sink.write(points[:40])
-    sink.write(points[40:])
+    assert sink.write(points[:40]) == sink.write(points[40:]) == []
     require(target, sink, points)
-    assert sink.refusals.number == 0
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
@@ -131,19 +129,15 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
         else:
             tags |= {text: "v"} if where == "tag key" else {"k": text}
         points.append(sum_point("counter", n, NOW_MS, name, tags))
-    sink.write(points)
-    assert sink.refusals.number == 0
+    assert sink.write(points) == []
     require(target, sink, points)
 
 
 def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted, logged, and passed to the listener with the reason. The others are written."""
+    """It is logged, and returned with the reason. The others are written."""
     points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
-    rejected: list[tuple[Point, str]] = []
-    sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
     with caplog.at_level("WARNING"):
-        sink.write([*points[:10], *BAD, *points[10:]])
-    assert sink.refusals.number == len(BAD)
+        rejected = sink.write([*points[:10], *BAD, *points[10:]])
     assert [point for point, _ in rejected] == BAD
     assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
     assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
@@ -180,9 +174,9 @@ def test_prometheus_metrics_are_unavailable_until_they_are_shown() -> None:
 def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFixture) -> None:
     """Events and rows of single lives are rejected, and the reason is logged."""
     sink = PrometheusSink("127.0.0.1", 0)
-    sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
-    sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
-    assert sink.refusals.number == 2
+    event = Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)
+    row = Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)
+    assert [one.point for one in sink.write([event, row])] == [event, row]
     assert "it is not a sum" in caplog.text
     assert "['L1']" in caplog.text
 

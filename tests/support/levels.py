@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from support.collector import Collector
-    from tallystream_aggregator.sinks.base import Field, Point, Sink
+    from tallystream_aggregator.sinks.base import Field, Point, Refused, Sink
 
 Level = Literal["every point", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -96,10 +96,11 @@ class Readable(NamedTuple):
 class _Shown(PrometheusSink):
     """Shows each write at once, as other stores do."""
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> list[Refused]:
         """Write the points and show them."""
-        super().write(points)
+        rejected = super().write(points)
         self.show()
+        return rejected
 
 
 class Scraped(NamedTuple):

@@ -15,9 +15,9 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.rejected import RejectedPoints
 from tallystream_aggregator.shipping.shipper import Shipper
 from tallystream_aggregator.shipping.subscription import Subscription
 from tallystream_aggregator.shutdown import StopRequest
@@ -127,8 +127,8 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
         else:
             subscription = Subscription(kafka, topics.prefix + settings.group, read, broker.topic_ids)
             stack.callback(subscription.close)
-            rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
-            shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
+            letters = DeadLetters(topics.dead, kafka, settings.store.spec)
+            shipper = Shipper(subscription, mapper, sink, letters, stop=stop, health=health)
         health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream.log_throttle import RateLimitFilter
-from tallystream_aggregator.shipping.shipper import count
+from tallystream_aggregator.shipping.shipper import note
 from tallystream_aggregator.shipping.sums_tail import SumsTail
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError
 
@@ -64,8 +64,8 @@ class NewestSums:
                 if self._stop.is_set():
                     return False
                 points = self._mapper.newest(records)
-                self._sink.write(points)
-                count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
+                rejected = self._sink.write(points)
+                note(self._health.internal_metrics, len(records), len(points), self._mapper, len(rejected))
                 self._withdraw_old()
         except (BrokerError, LostRecordsError) as error:
             log.warning("%s; trying again", error)

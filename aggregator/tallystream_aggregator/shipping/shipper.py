@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import time
-from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.rejected import LettersUnavailableError
-from tallystream_aggregator.shipping.retries import StoppedError, retry
+from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.health.internal_metrics import InternalMetrics
+    from tallystream_aggregator.shipping.dead_letters import DeadLetters
     from tallystream_aggregator.shipping.points import PointMapper
-    from tallystream_aggregator.shipping.rejected import RejectedPoints
     from tallystream_aggregator.shipping.subscription import Subscription
     from tallystream_aggregator.sinks.base import Point, Sink
+
+log = logging.getLogger(__name__)
 
 STORE, BROKERS, GROUP = "the store", "the brokers", "the group"
 """What the shipper waits for, in the health response."""
@@ -40,20 +43,24 @@ MAX_SILENCE_S = 30.0
 """The seconds without an answer of the brokers after which the shipper is not ready."""
 
 
-def count(metrics: InternalMetrics, records: int, points: int, mapper: PointMapper, sink: Sink) -> None:
-    """Count the records and points of a read, and what could not be shipped so far."""
+MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 15.0
+"""The pause after the first failed write, and the longest one, in seconds."""
+
+
+def note(metrics: InternalMetrics, records: int, points: int, mapper: PointMapper, rejected: int) -> None:
+    """Count the records and points of a read, and what could not be shipped."""
     metrics.add("tallystream.input.records", records)
     metrics.add("tallystream.ship.points", points)
     metrics.raise_to("tallystream.ship.unreadable", mapper.unreadable)
-    metrics.raise_to("tallystream.ship.rejected", sink.refusals.number)
+    metrics.add("tallystream.ship.rejected", rejected)
 
 
 class Shipper:
     """Ships what a subscription reads to a store of every point. For one thread.
 
     Delivery: at least once, in the order of each partition. Offsets are committed after the store has acknowledged the
-    points, and `rejected` has those that it rejects permanently. While the store is unavailable, the shipper waits and
-    stays in the group.
+    points, and the broker the dead letters of those that it rejects permanently. While the store is unavailable, the
+    shipper waits and stays in the group.
     """
 
     def __init__(
@@ -61,12 +68,12 @@ class Shipper:
         subscription: Subscription,
         mapper: PointMapper,
         sink: Sink,
-        rejected: RejectedPoints,
+        letters: DeadLetters,
         *,
         stop: SignalSafeEvent,
         health: Health,
     ) -> None:
-        self._subscription, self._mapper, self._sink, self._rejected = subscription, mapper, sink, rejected
+        self._subscription, self._mapper, self._sink, self._letters = subscription, mapper, sink, letters
         self._stop, self._health = stop, health
         self._changes = 0
         self._is_set_up = False
@@ -85,12 +92,11 @@ class Shipper:
         if not self._has_partitions():
             return False
         points = self._mapper.points(records)
-        try:
-            self._write(points)
-        except StoppedError:
+        rejected = self._write(points) if points or not self._is_set_up else 0
+        if rejected is None:
             return False
         self._subscription.written()
-        count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
+        note(self._health.internal_metrics, len(records), len(points), self._mapper, rejected)
         return self._is_ready()
 
     def _has_partitions(self) -> bool:
@@ -115,53 +121,50 @@ class Shipper:
         status.waiting_for = BROKERS if silence_s > MAX_SILENCE_S else None
         return status.unready_reason() is None
 
-    def _write(self, points: Sequence[Point]) -> None:
-        """Write the points, in order.
+    def _write(self, points: Sequence[Point]) -> int | None:
+        """Write the points, in order. Return how many the store rejects, None if nothing may be committed.
 
         Raises:
-            StoppedError: a stop was requested, or the group gave the partitions to another shipper. Nothing may be
-                committed.
             ConfigError: the store rejects the settings.
         """
-        if not self._is_set_up:
-            self._retry(self._set_up_once)
-        for at in range(0, len(points), MAX_POINTS):
-            if at:
-                self._subscription.wait(BETWEEN_S)
-                if self._gives_up():
-                    raise StoppedError
-            self._retry(partial(self._write_once, points[at : at + MAX_POINTS]))
+        rejected = self._write_when_available(points[:MAX_POINTS])
+        for at in range(MAX_POINTS, len(points), MAX_POINTS):
+            self._subscription.wait(BETWEEN_S)
+            if rejected is None or self._gives_up():
+                return None
+            more = self._write_when_available(points[at : at + MAX_POINTS])
+            rejected = None if more is None else rejected + more
+        return rejected
 
-    def _retry(self, write: Callable[[], None]) -> None:
-        """Call `write` until the store is available, and note what is waited for."""
+    def _write_when_available(self, points: Sequence[Point]) -> int | None:
+        """Write points, again and again until the store is available. Return how many it rejects, None to give up.
+
+        The pauses double, with jitter in their upper half, and are at least as long as the store requests. Source:
+        "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (equal jitter).
+        """
         status = self._health.status
-
-        def attempt() -> None:
+        for attempt in count(1):
             try:
-                write()
+                if not self._is_set_up:
+                    self._sink.setup()
+                    self._is_set_up = True
+                rejected = self._sink.write(points)
+                self._letters.send(rejected)
             except SinkUnavailableError as error:
                 is_kafka = isinstance(error, LettersUnavailableError)
-                status.waiting_for = self._rejected.topic if is_kafka else STORE
-                raise
-            status.checked()
-            status.waiting_for = None
-
-        retry(attempt, self._pause)
-
-    def _write_once(self, points: Sequence[Point]) -> None:
-        bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
-        refusals = self._sink.refusals
-        counted, refusals.listen = refusals.number, lambda point, reason: bad.append((point, reason))
-        try:
-            self._sink.write(points)
-            self._rejected.send(bad)
-        except SinkUnavailableError:
-            refusals.number = counted
-            raise
-
-    def _set_up_once(self) -> None:
-        self._sink.setup()
-        self._is_set_up = True
+                status.waiting_for = self._letters.topic if is_kafka else STORE
+                if attempt == 1:
+                    log.warning("%s Points wait on Kafka and are written when it is available again.", error)
+                longest_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))
+                if self._pause(max(error.retry_after_s, random.uniform(longest_s / 2, longest_s))):
+                    break
+            else:
+                if attempt > 1:
+                    log.info("available again after %d attempts", attempt)
+                status.checked()
+                status.waiting_for = None
+                return len(rejected)
+        return None
 
     def _pause(self, seconds: float) -> bool:
         """Wait, and return whether to give up."""

@@ -168,7 +168,7 @@ def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
         return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS), lag=lag)
-    return open_influxdb(settings)
+    return _open_influxdb(settings)
 
 
 def open_reader(settings: StoreSettings) -> PointReader:
@@ -181,15 +181,10 @@ def open_reader(settings: StoreSettings) -> PointReader:
         from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 
         return LocalReader(Path(settings.where))
-    return open_influxdb(settings)
+    return _open_influxdb(settings)
 
 
-def open_influxdb(settings: StoreSettings) -> InfluxStore:
-    """Return the store in InfluxDB that the settings name, to read and to write.
-
-    Raises:
-        ConfigError: a setting is missing.
-    """
+def _open_influxdb(settings: StoreSettings) -> InfluxStore:
     settings.require_readable()
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 

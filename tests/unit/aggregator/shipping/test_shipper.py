@@ -12,10 +12,10 @@ from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping import shipper as module
+from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.rejected import LettersUnavailableError
 from tallystream_aggregator.shipping.shipper import Shipper
-from tallystream_aggregator.sinks.base import Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ class ScriptedSink:
     """A store that raises `errors` first. A count of 666 is rejected."""
 
     def __init__(self, log: list[str]) -> None:
-        self.log, self.refusals = log, Rejections("Test")
+        self.log = log
         self.errors: list[Exception] = []
         self.setups = 0
 
@@ -36,21 +36,20 @@ class ScriptedSink:
         """Count the calls."""
         self.setups += 1
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> list[Refused]:
         """Note the points."""
         if self.errors:
             raise self.errors.pop(0)
-        for point in points:
-            if point.fields["count"] == 666:
-                self.refusals.add(point, "no")
-        self.log.append(" ".join(str(point.fields["count"]) for point in points))
+        if points:
+            self.log.append(" ".join(str(point.fields["count"]) for point in points))
+        return [Refused(point, "no") for point in points if point.fields["count"] == 666]
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class Letters:
-    """`RejectedPoints` whose first `failures` attempts fail."""
+    """`DeadLetters` whose first `failures` attempts fail."""
 
     topic = "metrics-dead"
 
@@ -58,7 +57,7 @@ class Letters:
         self.failures = failures
         self.sent: list[int] = []
 
-    def send(self, points: list[tuple[Point, str]]) -> None:
+    def send(self, points: list[Refused]) -> None:
         """Note how many there are."""
         self.sent.append(len(points))
         if points and self.failures:
@@ -73,7 +72,8 @@ class Bench:
         self.log: list[str] = []
         self.now_s = 100.0
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr("tallystream_aggregator.shipping.retries.pause_s", lambda _: 0.0)
+        self.drawn: list[tuple[float, float]] = []
+        monkeypatch.setattr(module.random, "uniform", lambda *limits: self.drawn.append(limits) or 0.0)
         self.subscription: Any = ScriptedSubscription(self.log)
         self.sink, self.letters = ScriptedSink(self.log), Letters()
         self.stop = SignalSafeEvent()
@@ -136,6 +136,17 @@ def test_nothing_is_committed_and_nothing_is_read_while_the_store_is_unavailable
     assert bench.log == ["1 2", "done"]
 
 
+def test_pauses_double_up_to_a_limit(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is random, in the upper half of its range. The begin and the end of the outage are logged once."""
+    bench.sink.errors = [SinkUnavailableError("the store is away.")] * 12
+    with caplog.at_level("INFO"):
+        assert bench.step(record(1))
+    assert bench.drawn[:4] == [(0.1, 0.2), (0.2, 0.4), (0.4, 0.8), (0.8, 1.6)]
+    assert bench.drawn[-1] == (7.5, 15.0)
+    shipped = [one.levelname for one in caplog.records if one.name == module.__name__]
+    assert shipped == ["WARNING", "INFO"]
+
+
 def test_what_waited_for_the_store_is_dropped_if_another_shipper_takes_over(bench: Bench) -> None:
     """The other one writes it, and later points. An older point must not follow them."""
     bench.sink.errors = [SinkUnavailableError("the store is away.", retry_after_s=1.0)]
@@ -176,7 +187,7 @@ def test_a_rejected_point_is_counted_once_however_often_it_is_written(bench: Ben
     bench.letters.failures = 5
     send = bench.letters.send
 
-    def sending(points: list[tuple[Point, str]]) -> None:
+    def sending(points: list[Refused]) -> None:
         reasons.append(bench.health.status.waiting_for)
         send(points)
 
