@@ -75,8 +75,7 @@ def test_influxdb_is_down_for_ten_minutes(
         aggregator = stack.enter_context(Aggregator(servers, topics.prefix, tmp_path / "aggregate"))
         aggregator.folder.mkdir()
         aggregator.start().wait_ready()
-        options = ("--group", "influxdb", "--no-events")
-        stack.enter_context(shipper(servers, topics.prefix, tmp_path, store, *options, timeout=60))
+        stack.enter_context(shipper(servers, topics.prefix, tmp_path, store, "--group", "influxdb", timeout=60))
         with ExitStack() as publishing:
             for fleet in fleets:
                 publishing.enter_context(fleet.publishing())

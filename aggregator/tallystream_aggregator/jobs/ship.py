@@ -43,16 +43,14 @@ GROUP = "tallystream-shipper"
 class ShipSettings:
     """Settings of `tallystream ship`.
 
-    `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
-    that only takes numbers gets no events. Each store needs its own `group`. Of two shippers of a group, one stands by.
-    One of only the newest sums gets no rows and no events, and has no group. `ready_file` is created as soon as the
-    shipper works.
+    `rows` says whether the rows of lives on `metrics-table` are shipped, too. A store that only takes numbers gets no
+    events. Each store needs its own `group`. Of two shippers of a group, one stands by. One of only the newest sums
+    gets no rows and no events, and has no group. `ready_file` is created as soon as the shipper works.
     """
 
     cluster: clients.Cluster
     store: StoreSettings
     group: str = GROUP
-    events: bool = True
     rows: bool = False
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
@@ -63,8 +61,8 @@ class ShipSettings:
 
     def read(self, topics: Topics) -> list[str]:
         """Return the topics to read."""
-        events = self.events and not self.store.numbers_only
-        return [topics.agg, *([topics.events] if events else []), *([topics.table] if self.rows else [])]
+        events = [] if self.store.numbers_only else [topics.events]
+        return [topics.agg, *events, *([topics.table] if self.rows else [])]
 
 
 def run(settings: ShipSettings) -> int:

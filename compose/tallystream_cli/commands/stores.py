@@ -10,6 +10,17 @@ import typer
 from tallystream_cli import options as o
 
 
+class ShipCommand(o.Sections):
+    """The sections of the help of `ship`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "What and where": ("store", "group", "rows", "ready_file"),
+        "Settings of the store": ("org", "bucket", "retention_days"),
+        "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
+        "Health": ("http_port", "http_address", "no_own_metrics"),
+    }
+
+
 def ship(
     *,
     store: o.AnyStore,
@@ -23,9 +34,6 @@ def ship(
     org: o.Org = None,
     bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
-    events: Annotated[
-        bool, typer.Option("--events/--no-events", help="Also ship metrics-events, for annotations in graphs.")
-    ] = True,
     rows: Annotated[
         bool,
         typer.Option(
@@ -52,7 +60,6 @@ def ship(
             retention_days=retention_days,
         ),
         group=group,
-        events=events,
         rows=rows,
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,

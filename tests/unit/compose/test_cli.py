@@ -253,8 +253,9 @@ def test_options_for_the_tags_of_the_sums_exclude_each_other(
     assert re.search(error, str(found.exception))
 
 
-def test_the_help_of_aggregate_has_every_option_in_one_section() -> None:
+@pytest.mark.parametrize("name", ["aggregate", "ship"])
+def test_the_help_with_sections_has_every_option_in_one_of_them(name: str) -> None:
     """An option that is in none would be missing from the help."""
-    command = get_command(main.app).commands["aggregate"]  # type: ignore[attr-defined]
+    command = get_command(main.app).commands[name]  # type: ignore[attr-defined]
     listed = [name for names in command.sections.values() for name in names]
     assert sorted(listed) == sorted(param.name for param in command.params)
