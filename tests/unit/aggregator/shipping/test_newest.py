@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from support.shipper import record
 from support.simulation.direct import TOPICS, Direct
-from support.subscription import record
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
@@ -61,7 +61,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sum is shown before. A stop ends the reading."""
-    monkeypatch.setattr("tallystream_aggregator.shipping.sums_tail.MAX_RECORDS", 2)
+    monkeypatch.setattr("tallystream_aggregator.shipping.tail.MAX_RECORDS", 2)
     bench.publish(1, 2, 3)
     write = bench.sink.write
 
