@@ -2,7 +2,8 @@
 
 Every aggregator joins the group, and the group assigns one partition, that of the ledger, to one of them. The assignor
 is sticky: the holder keeps the partition until it leaves, or until it sends no heartbeat for `SESSION_S`. A thread of
-librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does.
+librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does. Shippers to a store
+do the same in a group of their own, with the partition of `metrics-agg`.
 
 A stopped writer notices late that it has lost the lease. So each writer takes a generation, and Kafka refuses what a
 replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator has the lease. The writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,8 @@ class PrometheusSink:
     def write(self, points: Sequence[Point]) -> list[Refused]:
         """Keep the points in memory until `show`. Return those that are no sums."""
         good, bad = sift("Prometheus", points, _unfit)
-        self._written |= {(point.measurement, tuple(sorted(point.tags.items()))): point for point in good}
+        for point in good:  # without the sketches, which are large
+            self._written[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
         return bad
 
     def show(self) -> None:
