@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, record
+from tallystream import MetricRegistry, Sampling, record
 from tallystream.metrics.sampling import View
-from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
     from tallystream.testing import ManualClock
@@ -57,28 +54,3 @@ def test_a_custom_sampling_needs_only_the_protocol(clock: ManualClock) -> None:
     (found,) = registry.snapshot()
     assert isinstance(found, record.Histogram)
     assert (found.count, found.max, found.p50) == (2, 3, 2)
-
-
-@pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
-@pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_a_snapshot_without_views_has_the_mergeable_values(
-    clock: ManualClock, sampling: Sampling | None, kind: str
-) -> None:
-    """Count, sum, min, max and sketch, but no view; a later snapshot with views has it."""
-    registry = MetricRegistry("app", clock=clock, sampling=sampling)
-    metric = getattr(registry, kind)("m")
-    views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}
-    for value in (1, 3, 2):
-        metric.update(value)
-        for views_requested in (False, True, False, False, True):
-            [found] = registry.snapshot(views=views_requested)
-            assert isinstance(found, record.Histogram)
-            assert (found.count, found.sum, found.min, found.max) == (metric.count, *_of(value))
-            assert Sketch.decode(found.sketch or "").count == found.count
-            assert {name for name in views if getattr(found, name) is not None} == (views if views_requested else set())
-    assert registry.snapshot() == [metric.read()]
-
-
-def _of(last: int) -> tuple[int, int, int]:
-    values = [1, 3, 2][: [1, 3, 2].index(last) + 1]
-    return sum(values), min(values), max(values)
