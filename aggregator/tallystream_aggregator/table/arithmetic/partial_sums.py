@@ -1,7 +1,7 @@
 """The partial sums of one metric over many lives: the arithmetic of rules 4 to 7 and 9, and the stored form.
 
 Each contribution can be subtracted again, so the cost of a step depends on its changes and not on the number of
-lives. The partial sums of several shards merge into the sum of the metric (rule 2 of docs/table.md).
+lives. The partial sums of several shards merge into the sum of the metric.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
 class PartialSum:
-    """The sums of one metric over some lives.
+    """The sums of one metric over some lives: gauges of the living ones (rule 5), rates too (rule 6), counts of all.
 
     `lives` and `instances` count living ones. `forgotten` counts lives whose rows are deleted and whose counts stay in
-    the sum (rule 3).
+    the sum.
     """
 
     __slots__ = ("cells", "forgotten", "instances", "kind", "lives", "merged")
