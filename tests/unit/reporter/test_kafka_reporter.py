@@ -255,15 +255,6 @@ def test_report_now_sends_an_outgrown_registry_in_a_new_life() -> None:
     assert bench.reporter.failures == 0
 
 
-def test_the_last_report_of_an_outgrown_registry_ends_the_new_life_too() -> None:
-    """The records of the new life are final."""
-    bench = grown_bench()
-    assert bench.reporter.stop()
-    assert {snapshot.final for snapshot in bench.snapshots[1:]} == {True}
-    assert len({snapshot.life for snapshot in bench.snapshots}) == 2
-    assert counted(bench.snapshots) == 201
-
-
 def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> None:
     """It does not wait for the next interval, in which gauges would be missing from the sums."""
     bench = grown_bench()

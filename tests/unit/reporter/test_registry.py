@@ -198,21 +198,6 @@ def test_a_snapshot_never_splits_an_atomic_block(registry: MetricRegistry) -> No
     assert counter.count == 5_000
 
 
-def test_a_snapshot_has_all_metrics_that_an_atomic_block_creates(registry: MetricRegistry) -> None:
-    """Also if the block runs while a gauge's function is called."""
-
-    def make() -> float:
-        with registry.atomic():
-            registry.counter("one").inc()
-            registry.counter("two").inc()
-        return 0.0
-
-    registry.gauge("maker", make)
-    for number in (1, 2):
-        counts = {each.name: each.count for each in registry.snapshot() if isinstance(each, record.Counter)}
-        assert counts == {"one": number, "two": number}
-
-
 def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(registry: MetricRegistry) -> None:
     """Also if both are updated while functions of other gauges run."""
     height = registry.gauge("height")

@@ -20,6 +20,7 @@ from tallystream import (
     SlidingTimeWindow,
     SlidingWindow,
     Uniform,
+    record,
 )
 from tallystream.metrics.histogram import BUFFER
 from tallystream.metrics.sampling import (
@@ -28,6 +29,7 @@ from tallystream.metrics.sampling import (
     SlidingTimeWindowReservoir,
     SlidingWindowReservoir,
     UniformReservoir,
+    View,
     plain_view,
     weighted_view,
 )
@@ -298,3 +300,28 @@ def test_invalid_numbers_are_named(make: Callable[[], Any], field: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert caught.value.field == field
+
+
+def test_a_custom_sampling_needs_only_the_protocol(clock: ManualClock) -> None:
+    """A reservoir with update() and view() is reported like the built-in ones."""
+
+    class Last:
+        def __init__(self) -> None:
+            self.value = 0.0
+
+        def update(self, values: list[float], now: float) -> None:  # noqa: ARG002
+            self.value = values[-1]
+
+        def view(self, now: float) -> View:  # noqa: ARG002
+            return View(*[self.value] * len(View._fields))
+
+    class Latest(Sampling):
+        def new(self) -> Last:
+            return Last()
+
+    registry = MetricRegistry("app", clock=clock, sampling=Latest())
+    registry.histogram("h").update(3)
+    registry.histogram("h").update(2)
+    (found,) = registry.snapshot()
+    assert isinstance(found, record.Histogram)
+    assert (found.count, found.max, found.p50) == (2, 3, 2)
