@@ -265,7 +265,7 @@ def require_valid(values: Values) -> None:
 
 def bounds_tag(bounds: bytes) -> str:
     """Return the tag of explicit buckets with these bounds."""
-    return str(len(bounds) // 8) + "-" + hashlib.sha256(bounds).digest()[:16].hex()
+    return str(len(bounds) // 8) + "-" + hashlib.sha256(bounds).digest()[:8].hex()
 
 
 def _sorted(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:

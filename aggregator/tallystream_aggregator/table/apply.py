@@ -153,7 +153,7 @@ def _replace_row(
         lives.sums.mark_dirty(life, (number,))
     if is_changed:
         row.seq, row.sketch, row.values = seq, sketch, merged
-    return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
+    return f"the count fell within a life, from {row.values[0]!r} to {values[0]!r}" if fell else None
 
 
 def _json(metric: Metric) -> str:

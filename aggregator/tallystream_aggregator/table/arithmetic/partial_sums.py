@@ -77,9 +77,9 @@ class PartialSum:
             if momentary:
                 value, new_value = value if was else None, new_value if now else None
             if value is not new_value:
-                cell.replace(value, new_value)
+                cell.replace(value, new_value)  # type: ignore[arg-type]  # of the cell's type
         if self.merged is not None:
-            self.merged.replace((before[0], sketch), (after[0], new_sketch))
+            self.merged.replace((before[0], sketch), (after[0], new_sketch))  # type: ignore[arg-type]  # counts
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -108,7 +108,7 @@ class PartialSum:
                 column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
                 known = [value for value in column if value is not None]
-                cell.set((min if operation == _MIN else max)(known, default=None))
+                cell.set((min if operation == _MIN else max)(known, default=None))  # type: ignore[arg-type]
 
     def merge(self, other: PartialSum, sign: int = 1) -> None:
         """Add the partial sums of other lives of the same metric. With the sign -1, subtract some that were merged."""
@@ -168,7 +168,7 @@ class PartialSum:
 
     def stored(self) -> _Stored:
         """Return the stored form. No extreme may be lost."""
-        cells = [
+        cells: list[Any] = [
             (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, Sum) else c.value
             for c in self.cells
         ]
@@ -195,7 +195,7 @@ class PartialSum:
                 cell.set(found)  # type: ignore[arg-type]
             else:
                 terms, integers, floats, units = found  # type: ignore[misc]
-                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
+                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
         if partial.merged is not None and sketch is not None:
             sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
