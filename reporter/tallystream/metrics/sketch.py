@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from math import ceil, exp2, log2
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -99,8 +100,8 @@ class Buckets:
         counts = self.counts
         while counts and not counts[-1]:
             counts.pop()
-        first = next((at for at, count in enumerate(counts) if count), 0)
-        if first:
+        if counts and not counts[0]:
+            first = next(at for at, count in enumerate(counts) if count)
             self.offset += first
             del counts[:first]
 
@@ -117,6 +118,8 @@ class Buckets:
 
     def encode(self) -> tuple[record.Buckets, ...]:
         """Return the buckets as those of a record."""
+        if not self.counts:
+            return ()
         data, width = _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode]
         runs, begin = [], 0
         while (gap := data.find(_GAP, begin * width)) >= 0:
@@ -124,8 +127,7 @@ class Buckets:
             counts = data[begin * width : end * width]
             runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=counts))
             begin = (len(data) - len(data[gap:].lstrip(b"\0"))) // width
-        if data:
-            runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
+        runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
         return tuple(runs)
 
     @classmethod
@@ -249,19 +251,17 @@ class Sketch:
         """
         if any(not 0 <= share <= 1 for share in shares):
             raise ValueError(f"shares go from 0 to 1, not {list(shares)}")
-        count = self.count
+        passed = list(accumulate((*reversed(self.negative.counts), self.zeros, *self.positive.counts)))
+        count, zeros_at = passed[-1], len(self.negative.counts)
         if not count:
             raise ValueError("an empty sketch has no quantiles")
-        buckets = iter(self._ascending())
-        sign, index, passed = next(buckets)
-        estimates = []
-        for share in shares:
-            rank = int(share * (count - 1))
-            while passed <= rank:
-                sign, index, more = next(buckets)
-                passed += more
-            estimates.append(sign * middle(self.scale, index))
-        return estimates
+        return [self._value(bisect_right(passed, int(share * (count - 1))) - zeros_at) for share in shares]
+
+    def _value(self, place: int) -> float:
+        """Return the value of a bucket, by its distance from the zeros in rising order."""
+        if place > 0:
+            return middle(self.scale, self.positive.offset + place - 1)
+        return -middle(self.scale, self.negative.offset - place - 1) if place else 0.0
 
     def pairs(self) -> Iterator[tuple[float, int]]:
         """Yield (value, count) of each bucket that is not empty, in rising order of the values."""

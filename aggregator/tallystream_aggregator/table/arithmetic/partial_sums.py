@@ -47,6 +47,9 @@ class Contribution(NamedTuple):
     sketch: record.Sketch | None = None
 
 
+Change = tuple[Values, record.Sketch | None, Values, record.Sketch | None]
+"""The values and the sketch of a life in a metric, before and after."""
+
 _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
@@ -77,7 +80,16 @@ class PartialSum:
             if value is not new_value:
                 cell.replace(value, new_value)
         if self.merged is not None:
-            self.merged.replace((before[0], sketch), (after[0], new_sketch))
+            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])
+
+    def replace_all(self, changes: Iterable[Change]) -> None:
+        """Replace the values of lives that have the metric as a current one, before and after."""
+        old_values, old_sketches, new_values, new_sketches = zip(*changes, strict=True)
+        old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
+        for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
+            cell.replace_all(old[index], new[index])
+        if self.merged is not None:
+            self.merged.replace(zip(old[0], old_sketches, strict=True), zip(new[0], new_sketches, strict=True))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -148,9 +160,9 @@ class PartialSum:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for share, value in merged.quantiles().items():
-                setattr(row, share, value)
-            row.sketch = msgspec.Raw(_encode(merged.sketch()))
+            for field, value in zip(sketches.SHARES, merged.quantiles([*sketches.SHARES.values()]), strict=True):
+                setattr(row, field, value)
+            row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
 
     def stored(self) -> _Stored:
