@@ -22,7 +22,7 @@ from tallystream_aggregator.table.limits import (
 from tallystream_aggregator.table.metric_numbers import MetricNumbers
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.records.outputs import Event
-from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
+from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json, values_json
 from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
@@ -281,12 +281,12 @@ class Lives:
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
             rows |= self.layouts.counter_rows(life, part)
             layout = None
-        texts = {number: metric_json(metrics[number], row) for number, row in rows.items()}
         if block is None or layout is None:
             numbers = sorted(rows)
-            text = ",".join(map(texts.__getitem__, numbers))
+            text = ",".join([metric_json(metrics[number], rows[number]) for number in numbers])
         else:
-            numbers, text = layout.sorted, layout.text(counts_of(block), texts)
+            others = [values_json(metrics[number][2], rows[number]) for _, number in layout.others]
+            numbers, text = layout.sorted, layout.text(counts_of(block), others)
         older = {number: row.seq for number, row in rows.items() if row.seq != seq}
         places = {place: older[number] for place, number in enumerate(numbers) if number in older} if older else {}
         last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]

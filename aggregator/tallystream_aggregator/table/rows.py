@@ -214,12 +214,21 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
 
 def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
-    _, name, kind, tags = metric
-    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
-    fields: dict[str, Any] = {"type": kind, **values}
+    head, tail = around_values(metric)
+    return f"{head}{values_json(metric[2], row)}{tail}"
+
+
+def values_json(kind: str, row: Row) -> str:
+    """Return the values of a metric as fields of JSON."""
+    pairs = zip(NAMES[kind], row.values, strict=False)  # the short form has one more
+    fields: dict[str, Any] = {name: value for name, value in pairs if value is not None}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
-    fields["name"] = name
-    if tags:
-        fields["tags"] = dict(tags)
-    return _json.encode(fields).decode()
+    return _json.encode(fields)[1:-1].decode()
+
+
+def around_values(metric: MetricId) -> tuple[str, str]:
+    """Return what is before and after the values in a metric as JSON."""
+    _, name, kind, tags = metric
+    tail: dict[str, Any] = {"name": name, "tags": dict(tags)} if tags else {"name": name}
+    return f'{{"type":"{kind}",', "," + _json.encode(tail)[1:].decode()
