@@ -7,6 +7,7 @@ lives. The partial sums of several shards merge into the sum of the metric (rule
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -161,7 +162,7 @@ class PartialSum:
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
             for field, value in zip(sketches.SHARES, merged.quantiles([*sketches.SHARES.values()]), strict=True):
-                setattr(row, field, value)
+                setattr(row, field, _rounded(value))
             row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
 
@@ -201,6 +202,12 @@ class PartialSum:
             for scale, sign, runs in sides:
                 partial.merged.add((scale, sign), runs)
         return partial
+
+
+@lru_cache(maxsize=4096)
+def _rounded(quantile: float) -> float:
+    """Return a quantile with seven digits: more take room and mean nothing, as its error is 1 %."""
+    return float(f"{quantile:.7g}")
 
 
 def _cell(operation: int) -> SumOrExtreme:
