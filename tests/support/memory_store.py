@@ -29,6 +29,10 @@ class MemoryStore:
         """Add an entry."""
         self.entries[number] = entry
 
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        del self.entries[number]
+
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()
