@@ -31,13 +31,14 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     The `type` determines which fields are set: counter: count; float_counter: sum; updown and gauge: sum, min, max,
     mean, number; meter: count and rates; histogram: count, min, max (and the sum, if every life that counted values has
-    a sum, quantiles and the merged sketch, if every such life has a sketch); timer: both; position: start, position. A
-    gauge that no living life reports has number 0 and no sum.
+    a sum, quantiles and the merged sketch, if every such life has a sketch); timer: both; buckets: count, `bounds`, and
+    `counts` of the values up to each bound and above the one before, and above the last one; position: start, position.
+    A gauge that no living life reports has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
-    replaced by the largest or smallest number, a gauge has no mean, and there are no quantiles and no sketch. `ts` is
-    the table's clock in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. The
+    replaced by the largest or smallest number, a gauge has no mean, and there are no quantiles, sketch and bounds. `ts`
+    is the table's clock in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. The
     newest committed row of a key is the metric's sum. `sketch` is not decoded, because few readers need it.
     """
 
@@ -63,6 +64,8 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     p99: float | None = None
     p999: float | None = None
     sketch: msgspec.Raw = NO_SKETCH
+    bounds: list[float] = []
+    counts: list[int] = []
     start: int | None = None
     position: int | None = None
     lives: int = 0

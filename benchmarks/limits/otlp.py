@@ -232,11 +232,11 @@ def exponentials() -> Iterator[Input]:
 
 
 def explicits() -> Iterator[Input]:
-    """Yield histograms with explicit bounds: each bound is a counter with all attributes of the point."""
+    """Yield histograms with few and many explicit bounds, also with others in each record."""
     for bounds, tags, size in (
         (10, 0, 0),
         (100, 0, 0),
-        (3_000, 0, 0),
+        (4_000, 0, 0),
         (100, 31, 8),
         (1_000, 31, 512),
         (3_000, 31, 512),
@@ -245,6 +245,8 @@ def explicits() -> Iterator[Input]:
         value = request(histogram(bounds, tags, name="e" * 300, size=size))
         yield one("OTLP histogram", f"{bounds} bounds, {tags} attributes of {size} characters", [value])
     usual = request(*(histogram(10, 2, name=f"h{n}", size=8) for n in range(200)))
+    others = [request(histogram(3 + n, 0)) for n in range(250)]
+    yield one("OTLP histogram", "other bounds in each of 250 records", others)
     yield one("OTLP histogram", "usual: 200 with 10 bounds", [usual])
     yield one("OTLP histogram", "300 points, 100 bounds", [request(histogram(100, 1, points=40, size=8))])
 

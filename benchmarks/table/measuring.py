@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.rows import TableRecord
 
 
+TABLE_BYTES = 4 << 30
+"""The limit of the table: the 86,400 lives of `restarts` count 1.9 GB, and an app may have three quarters of it."""
+
+
 class Cost(NamedTuple):
     """Processor time in µs for each update: the mean over all updates, and the mean of the worst step.
 
@@ -129,7 +133,7 @@ def apply(table: Table, records: Iterable[Record]) -> None:
 def measure(steps: Iterable[Step], *, skip: int = 2) -> Cost:
     """Apply the steps to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
-    table = Table(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)))
+    table = Table(State(), TableSettings(otlp_topics=(OTLP_TOPIC,), max_table_bytes=TABLE_BYTES))
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, step in enumerate(steps):

@@ -38,12 +38,13 @@ TYPES: dict[str, tuple[Field, ...]] = {
     "meter": (_COUNT, *_RATES),
     "histogram": _DISTRIBUTION,
     "timer": (*_DISTRIBUTION, *_RATES),
+    "buckets": (_COUNT, Field("bounds", LOWEST), Field("counts", TOTAL)),
     "position": (Field("start", LOWEST), Field("position", HIGHEST)),
 }
 """The types and their fields.
 
 A histogram and a timer have a sketch besides, which is merged. The sum of a `value` has `sum`, `min`, `max`, `mean`
-and the `number` of lives.
+and the `number` of lives. The `bounds` of buckets are the same in all lives; their `counts` are added one by one.
 """
 
 GROWING = {kind: fields[0].name for kind, fields in TYPES.items() if fields[0].adds == TOTAL}

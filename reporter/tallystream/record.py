@@ -7,6 +7,10 @@ seconds, clocks in epoch milliseconds. Unknown fields are ignored, so that a lat
 
 from __future__ import annotations
 
+import hashlib
+import math
+import struct
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -27,6 +31,9 @@ DEFAULT_APP = "default"
 
 MAX_NAME, MAX_TAGS, MAX_TAG_NAME, MAX_TAG_VALUE = 512, 32, 128, 512
 """Limits of text, in characters, and of the number of tags. They keep a row of any topic far below Kafka's limit."""
+
+BOUNDS, MAX_EXPLICIT_BUCKETS = "bounds", 4_096
+"""The tag of explicit buckets, and how many there may be."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
@@ -149,6 +156,43 @@ class Timer(Histogram, tag="timer"):
     m15_rate: Number = 0.0
 
 
+class ExplicitBuckets(_Metric, tag="buckets"):
+    """The values of a distribution in buckets with explicit bounds, as in OpenTelemetry's Histogram.
+
+    `bounds` has rising floats of 8 bytes, `counts` an unsigned whole number of 8 bytes for each bucket, the lowest byte
+    first, in JSON as base64. Bucket i counts the values in (bounds[i - 1], bounds[i]], the last one all above.
+    The tag `bounds` is `bounds_tag(bounds)`: only buckets with the same bounds are the same metric.
+
+    Raises:
+        ValueError: it breaks these rules.
+    """
+
+    count: Count
+    bounds: bytes
+    counts: bytes
+
+    def __post_init__(self) -> None:
+        number, rest = divmod(len(self.bounds), 8)
+        if rest or len(self.counts) != len(self.bounds) + 8 or number >= MAX_EXPLICIT_BUCKETS:
+            raise ValueError(
+                f"{len(self.counts)} bytes of counts do not fit {len(self.bounds)} bytes of bounds: each number has 8, "
+                f"there is one more count than bounds, and there are at most {MAX_EXPLICIT_BUCKETS} counts"
+            )
+        bounds = struct.unpack(f"<{number}d", self.bounds)
+        if not all(map(math.isfinite, bounds)) or not all(low < high for low, high in pairwise(bounds)):
+            raise ValueError("the bounds of the buckets do not rise, or one is not finite")
+        values = sum(struct.unpack(f"<{number + 1}Q", self.counts))
+        if values != self.count:
+            raise ValueError(f"the buckets have {values} values and the count is {self.count}")
+        if self.tags.get(BOUNDS) != bounds_tag(self.bounds):
+            raise ValueError(f"the tag {BOUNDS} is not {bounds_tag(self.bounds)}, that of the bounds")
+
+
+def bounds_tag(bounds: bytes) -> str:
+    """Return the tag that buckets with these bounds have: the number of bounds and a digest."""
+    return f"{len(bounds) // 8}-{hashlib.sha256(bounds).hexdigest()[:32]}"
+
+
 class Position(_Metric, tag="position"):
     """The position of a consumer in the topic and partition named by its tags: its first and its next offset."""
 
@@ -156,8 +200,11 @@ class Position(_Metric, tag="position"):
     position: Count
 
 
-Metric = Counter | FloatCounter | UpDown | Gauge | Meter | Histogram | Timer | Position
-METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, FloatCounter, UpDown, Gauge, Meter, Histogram, Timer, Position)
+Metric = Counter | FloatCounter | UpDown | Gauge | Meter | Histogram | Timer | ExplicitBuckets | Position
+METRIC_TYPES: tuple[type[_Metric], ...] = (
+    *(Counter, FloatCounter, UpDown, Gauge, Meter, Histogram, Timer),
+    *(ExplicitBuckets, Position),
+)
 _TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
 CLASSES = {name: kind for kind, name in _TYPES.items()}
 """The class of each type of metrics, by its name."""

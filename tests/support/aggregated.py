@@ -17,9 +17,8 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import by_place, by_topic
+from tallystream_aggregator.stream.positions import LoopId, by_place, by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job

@@ -18,6 +18,8 @@ from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, is_sum
 from tallystream_aggregator.shipping.subscription import Record as Read
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -152,17 +154,10 @@ class System:
         shipped += [Read(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
         points = self._mapper.points(shipped)
         self.points += points
-        positions = {"metrics": {"0": self._offset}}
+        positions = {Place("metrics", 0): self._offset}
         shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
         self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
-        self._health["aggregate"].progress.epoch(
-            [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
-            steps=len(sent),
-            restarts=0,
-            seconds=60.0,
-            waited_s=58.0,
-            state_bytes=0,
-        )
+        self._health["aggregate"].progress.epoch([EpochRow(0, steps=len(sent), seconds=60.0, waited_s=58.0)])
         self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import urllib.request
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -38,6 +39,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "histogram": {"count": 9, "sum": 4.5, "min": 0.1, "max": 0.9, "p50": 0.5, "p75": 0.6, "p98": 0.8, "p999": 0.9},
     "timer": {"count": 1, "sum": 0.25, "min": 0.25, "max": 0.25, "m1_rate": 1.0, "p95": 0.25, "p99": 0.25},
     "position": {"start": 3, "position": 17},
+    "buckets": {"count": 1, "bounds": [-0.5, 1.0], "counts": [0, 1, 0]},
 }
 
 
@@ -182,7 +184,7 @@ def data_points(
     for resource in (resource for request in requests for resource in request["resourceMetrics"]):
         of_app = {"app" if key == "service.name" else key: value for key, value in _attributes(resource["resource"])}
         for metric in (metric for scope in resource["scopeMetrics"] for metric in scope["metrics"]):
-            (kind,) = metric.keys() & {"sum", "gauge", "summary"}
+            (kind,) = metric.keys() & {"sum", "gauge", "summary", "histogram"}
             assert kind != "sum" or metric["sum"]["aggregationTemporality"] == 2  # cumulative
             for one in metric[kind]["dataPoints"]:
                 assert one.get("startTimeUnixNano") == (None if kind == "gauge" else "1")
@@ -207,6 +209,12 @@ def _values(one: dict[str, Any], field: str) -> dict[str, Field]:
         return {field: int(one["asInt"])}
     if "asDouble" in one:
         return {field: float(one["asDouble"])}
+    if "explicitBounds" in one:
+        up_to = accumulate(map(int, one["bucketCounts"]))
+        return {
+            "count": int(one["count"]),
+            **dict(zip(map(repr, map(float, one["explicitBounds"])), up_to, strict=False)),
+        }
     quantiles = {QUANTILES[value.get("quantile", 0.0)]: value["value"] for value in one["quantileValues"]}
     return {"count": int(one["count"]), "sum": one["sum"], **quantiles}
 
@@ -248,8 +256,8 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
         for field, value in fields.items():
             place = names.place(name, tags["metric_type"], field)
             if place is not None:
-                quantile = {"quantile": place.quantile} if place.quantile else {}
-                found[place.family, frozenset((labels | quantile).items())] = value
+                more = {key: text for key, text in (("quantile", place.quantile), ("le", place.le)) if text}
+                found[place.family, frozenset((labels | more).items())] = value
     return found
 
 

@@ -77,6 +77,18 @@ BAD_SKETCHES: list[str] = [
 ]
 """Sketches, as JSON text, that are refused for a metric with a count of 1."""
 
+_OF_0 = "0-e3b0c44298fc1c149afbf4c8996fb924"
+BAD_BUCKETS: list[str] = [
+    '"bounds":"","counts":"AQAAAAAAAAA="',
+    '"bounds":"","counts":"AQAAAAAAAAA=","tags":{"bounds":"0-"}',
+    f'"bounds":"","counts":"AgAAAAAAAAA=","tags":{{"bounds":"{_OF_0}"}}',
+    f'"bounds":"","counts":"AQ==","tags":{{"bounds":"{_OF_0}"}}',
+    f'"bounds":"","counts":[1],"tags":{{"bounds":"{_OF_0}"}}',
+    f'"bounds":"AQ==","counts":"AQAAAAAAAAAA","tags":{{"bounds":"{_OF_0}"}}',
+    f'"bounds":"AAAAAAAA8H8=","counts":"AQAAAAAAAAAAAAAAAAAAAA==","tags":{{"bounds":"{_OF_0}"}}',
+]
+"""Explicit buckets, as JSON text, that are refused for a metric with a count of 1."""
+
 BAD_METRICS: list[str] = [
     '{"type":"gauge","name":"g","value":NaN}',
     '{"type":"gauge","name":"g","value":-Infinity}',
@@ -103,6 +115,7 @@ BAD_METRICS: list[str] = [
     '{"type":"timer","name":"t","count":1,"m15_rate":null}',
     '{"type":"meter","name":"m","count":1,"m1_rate":null}',
     *(f'{{"type":"timer","name":"t","count":1,"sketch":{sketch}}}' for sketch in BAD_SKETCHES),
+    *(f'{{"type":"buckets","name":"b","count":1,{buckets}}}' for buckets in BAD_BUCKETS),
     "7",
     "null",
 ]

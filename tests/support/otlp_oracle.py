@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import struct
 from collections import Counter, defaultdict
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -78,7 +81,7 @@ def newest(points: list[Point]) -> list[Point]:
 
 def expected_sums(points: list[Point]) -> dict[tuple[str, str, Tags], dict[str, Any]]:
     """Return the fields that the sums must have, by type, name and tags, from the newest points."""
-    sums: dict[tuple[str, str, Tags], Counter[str]] = defaultdict(Counter)
+    sums: dict[tuple[str, str, Tags], Any] = defaultdict(Counter)
     for kind, _, _, name, tags, data in points:
         if kind == "counter":
             sums["counter", name, tags]["count"] += data.as_int
@@ -91,9 +94,12 @@ def expected_sums(points: list[Point]) -> dict[tuple[str, str, Tags], dict[str, 
             fields["count"] += data.count
             fields["sum"] += data.sum
         if kind == "histogram":
-            for number, bound in enumerate(data.explicit_bounds):
-                bucket = tuple(sorted((*tags, ("le", repr(bound)))))
-                sums["counter", name + ".bucket", bucket]["count"] += sum(data.bucket_counts[: number + 1])
+            bounds = list(data.explicit_bounds)
+            digest = hashlib.sha256(struct.pack(f"<{len(bounds)}d", *bounds)).hexdigest()[:32]
+            fields = sums["buckets", name, tuple(sorted((*tags, ("bounds", f"{len(bounds)}-{digest}"))))]
+            counts = fields.get("counts", [0] * len(data.bucket_counts))
+            fields["count"] += data.count
+            fields |= {"bounds": bounds, "counts": list(map(add, counts, data.bucket_counts))}
     return dict(sums)
 
 

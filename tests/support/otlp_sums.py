@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from support.otlp import BEGIN_NS, TOPIC
 from support.steps import Published, run
+from tallystream.record import bounds_tag
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.verify.lives import Settings
@@ -26,8 +28,9 @@ def apply(*values: bytes, key: bytes | None = None) -> Published:
 
 def sums_of(changes: Published) -> Sums:
     """Return the fields of each sum that have a value, by its type, name and tags as text."""
+    fields = (*VALUES, "bounds", "counts")
     return {
-        named(kind, name, tags): {field: value for field in VALUES if (value := getattr(total, field)) is not None}
+        named(kind, name, tags): {name: value for name in fields if (value := getattr(total, name)) not in (None, [])}
         for total in changes.totals
         for _, name, kind, tags in [total.metric]
     }
@@ -35,6 +38,11 @@ def sums_of(changes: Published) -> Sums:
 
 def named(kind: str, name: str, tags: Any) -> str:
     return f"{kind} {name}" + "".join(f" {tag}={text}" for tag, text in tags)
+
+
+def buckets(*bounds: float) -> str:
+    """Return how explicit buckets of the metric `t` with these bounds are named."""
+    return f"buckets t bounds={bounds_tag(struct.pack(f'<{len(bounds)}d', *bounds))}"
 
 
 def verified(*values: bytes) -> tuple[Sums, list[str]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
 
-LASTING = {"count", "sum", "min", "max", "start", "position"}
+LASTING = {"count", "sum", "min", "max", "start", "position", "bounds", "counts"}
 """The fields that do not depend on living lives, except in gauges and updowns."""
 
 

@@ -7,8 +7,11 @@ remove steps and still have a schedule. `play` turns it into the records of the 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import random
+import struct
 from itertools import count
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -60,6 +63,21 @@ def sketch(chance: random.Random, count: int) -> dict[str, Any]:
         else:
             content[sign] = [run for at, size in enumerate(sizes) for run in buckets(offset + at * (gap + 1), size)]
     return content
+
+
+def explicit_buckets(chance: random.Random, count: int, tags: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return explicit buckets of `count` values, mostly with the same bounds, and their tags. A few are refused."""
+    bounds = chance.choice([[0.5, 1.0], [0.5, 1.0], [0.5, 1.0], [1.0], [], [-1.5, 0.0, 1e300]])
+    counts = [count - count // 3, *[0] * len(bounds)]
+    counts[-1] += count // 3
+    if chance.random() < 0.03:
+        bounds, counts = chance.choice(
+            [([1.0, 1.0], [count, 0, 0]), ([float("inf")], [count, 0]), (bounds, [count, 1])]
+        )
+    packed, digits = struct.pack(f"<{len(bounds)}d", *bounds), struct.pack(f"<{len(counts)}Q", *counts)
+    digest = hashlib.sha256(packed if chance.random() < 0.97 else b"").hexdigest()[:32]
+    body = {"bounds": base64.b64encode(packed).decode(), "counts": base64.b64encode(digits).decode()}
+    return {"count": count, **body}, {**tags, "bounds": f"{len(bounds)}-{digest}"}
 
 
 class Life:
@@ -204,7 +222,10 @@ class Play:
     def _metrics(self, chance: random.Random, life: Life, part: int) -> list[dict[str, Any]]:
         metrics: list[dict[str, Any]] = []
         for kind in chance.sample(
-            ["counter", "counter2", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position"],
+            [
+                *("counter", "counter2", "float_counter", "updown", "gauge"),
+                *("meter", "histogram", "timer", "buckets", "buckets2", "position"),
+            ],
             chance.randint(0, 6),
         ):
             tags = {"b": "2", "a": "ö 1"} if chance.random() < 0.5 else {"a": "ö 1", "b": "2"}
@@ -242,8 +263,10 @@ class Play:
             "timer": spread | rates,
             "position": {"start": chance.randint(0, 9), "position": count},
         }
-        if kind == "counter2":
+        if kind in ("counter2", "buckets2"):
             tags = {}
+        if kind.startswith("buckets"):
+            bodies[kind], tags = explicit_buckets(chance, count, tags)
         return {"name": name, "tags": tags, "type": kind.rstrip("2")} | bodies[kind]
 
     def _append(self, instance: str | bytes | None, value: bytes | None, partition: int | None = None) -> None:
@@ -320,7 +343,7 @@ class Steady(Play):
     def _metrics(self, chance: random.Random, life: Life, part: int) -> list[dict[str, Any]]:
         if chance.random() < 0.1:
             return super()._metrics(chance, life, part)
-        kinds = ["counter", "meter"] if part else ["counter", "gauge", "histogram", "position"]
+        kinds = ["counter", "meter"] if part else ["counter", "gauge", "histogram", "buckets", "position"]
         if chance.random() < 0.1:
             return [self._metric(chance, life, f"s{part}", kind, {"a": "1"}) for kind in kinds]
         return [self._growing(chance, life, f"s{part}", kind) for kind in kinds]
@@ -333,6 +356,9 @@ class Steady(Play):
         )
         if "sketch" in metric:
             grown["sketch"] = sketch(chance, count)
+        if "bounds" in metric:
+            body, tags = explicit_buckets(chance, count, {"a": "1"})
+            grown = body | {"tags": tags}
         return metric | grown
 
 

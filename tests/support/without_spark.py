@@ -135,7 +135,6 @@ class Query:
         self.lastProgress = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),
-            "stateOperators": [],
             "observedMetrics": {"epochs": {"shards": shards}},
         }
 

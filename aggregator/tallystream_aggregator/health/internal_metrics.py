@@ -6,7 +6,7 @@ One list serves `/metrics`, the reporter and docs/health.md. In Prometheus, `tal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystream import ExponentiallyDecaying, record
 from tallystream.clock import SYSTEM_CLOCK, Clock
@@ -16,6 +16,8 @@ from tallystream_aggregator.health.exposition import Family, Sample
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tallystream_aggregator.stream.broker import Place
+    from tallystream_aggregator.stream.epochs import EpochRow
     from tallystream_aggregator.table.rows import ShardRow
 
 APP = "tallystream"
@@ -63,7 +65,6 @@ INTERNAL_METRICS = (
         "gauge",
         "Seconds since the published positions moved, 0 while nothing waits to be read.",
     ),
-    InternalMetric("tallystream.epochs", "counter", "Epochs that this process finished: checkpoints of the state."),
     InternalMetric(
         "tallystream.epoch.duration",
         "timer",
@@ -75,8 +76,6 @@ INTERNAL_METRICS = (
     InternalMetric("tallystream.input.records", "counter", "Records that this process read."),
     InternalMetric("tallystream.offset", "gauge", "Position up to which everything is published.", _PARTITION),
     InternalMetric("tallystream.end_offset", "gauge", "End of the partition.", _PARTITION),
-    InternalMetric("tallystream.state.rows", "gauge", "Values in Spark's state store."),
-    InternalMetric("tallystream.state.memory_bytes", "gauge", "Memory of Spark's state store, in bytes."),
     InternalMetric("tallystream.table.records", "total", "Records of any kind that the table has read since it began."),
     InternalMetric(
         "tallystream.table.stale", "total", "Records among them that were duplicates, or older than the table's rows."
@@ -91,9 +90,6 @@ INTERNAL_METRICS = (
         "tallystream.table.metrics", "gauge", "Metrics that the table has ever seen, by app, name and tags."
     ),
     InternalMetric("tallystream.table.state_bytes", "gauge", "Bytes of the state that the newest epoch wrote."),
-    InternalMetric(
-        "tallystream.table.clock_seconds", "gauge", "Newest append time of the partition, in epoch seconds.", _PARTITION
-    ),
     InternalMetric("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
     InternalMetric("tallystream.ship.rejected", "counter", "Points that the store rejected permanently."),
     InternalMetric("tallystream.ship.unreadable", "counter", "Records that this process could not decode."),
@@ -173,36 +169,23 @@ class Progress:
     def __init__(self, internal_metrics: InternalMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
         self._metrics = internal_metrics
         self._clock = clock
-        self._published: Mapping[str, Mapping[str, int]] = {}
+        self._published: Mapping[Place, int] = {}
         self._moved_s: float | None = None
 
-    def epoch(
-        self,
-        operators: Iterable[Mapping[str, Any]],
-        *,
-        steps: int,
-        restarts: int,
-        seconds: float,
-        waited_s: float,
-        state_bytes: int,
-    ) -> None:
-        """Record a finished epoch: all steps and restarts, the seconds and the waiting of the busiest loop.
-
-        `state_bytes` is the size of the stored tables. `operators` are the stateful ones in Spark's progress.
-        """
-        self._metrics.add("tallystream.epochs", 1)
-        self._metrics.add("tallystream.steps", steps)
-        self._metrics.add("tallystream.restarts", restarts)
+    def epoch(self, rows: Sequence[EpochRow]) -> None:
+        """Record a finished epoch of all loops. Its time is that of the busiest one."""
+        self._metrics.add("tallystream.steps", sum(row.steps for row in rows))
+        self._metrics.add("tallystream.restarts", sum(row.restarts for row in rows))
+        seconds = max((row.seconds for row in rows), default=0.0)
+        waited_s = min((row.waited_s for row in rows), default=0.0)
         for phase, value in (("work", max(seconds - waited_s, 0.0)), ("wait", waited_s)):
             self._metrics.observe("tallystream.epoch.duration", value, phase=phase)
-        self._metrics.set("tallystream.table.state_bytes", state_bytes)
-        for name, field in (("rows", "numRowsTotal"), ("memory_bytes", "memoryUsedBytes")):
-            self._metrics.set(f"tallystream.state.{name}", sum(one[field] for one in operators))
+        self._metrics.set("tallystream.table.state_bytes", sum(row.state_bytes for row in rows))
 
     def watched(
         self,
-        positions: Mapping[str, Mapping[str, int]],
-        ends: Mapping[str, Mapping[str, int]],
+        positions: Mapping[Place, int],
+        ends: Mapping[Place, int],
         shards: Sequence[ShardRow],
         *,
         records: int,
@@ -212,9 +195,8 @@ class Progress:
         self._metrics.set("tallystream.generation", generation)
         self._metrics.raise_to("tallystream.input.records", records)
         for name, offsets in (("tallystream.offset", positions), ("tallystream.end_offset", ends)):
-            for topic, partitions in offsets.items():
-                for partition, offset in partitions.items():
-                    self._metrics.set(name, offset, topic=topic, partition=partition)
+            for (topic, partition), offset in offsets.items():
+                self._metrics.set(name, offset, topic=topic, partition=str(partition))
         if self._moved_s is None:
             self._metrics.set_function("tallystream.published_age_seconds", self._published_age_s)
         if self._moved_s is None or positions != self._published or positions == ends:
@@ -234,9 +216,3 @@ class Progress:
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))
-        clocks: dict[str, int] = {}
-        for row in shards:
-            clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}
-        for name, clock in clocks.items():
-            topic, _, partition = name.rpartition(":")
-            internal_metrics.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)

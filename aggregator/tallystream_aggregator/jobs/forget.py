@@ -20,7 +20,7 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.positions import by_place, visible_row
+from tallystream_aggregator.stream.positions import by_place, summed, visible_row
 from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table.records.shards import instances
 from tallystream_aggregator.table.restore import read_row
@@ -199,8 +199,5 @@ def has_reached(row: PositionsRow | None, ends: Positions) -> bool:
 
     `row` is the positions row of the only shard, or of the combiner.
     """
-    if row is None:
-        return False
-    shards = [row.positions] if row.of == 1 else [row.shards.get(str(shard), {}) for shard in range(row.of)]
-    reached = [by_place(positions) for positions in shards]
-    return all(positions.get(place, 0) >= end for positions in reached for place, end in ends.items())
+    reached = {} if row is None else summed(row)
+    return row is not None and all(reached.get(place, 0) >= end for place, end in ends.items())

@@ -27,13 +27,12 @@ from tallystream_aggregator.kafka.topics import Topics, create_topics, require_p
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.layout import LoopId
-from tallystream_aggregator.stream.positions import by_topic, visible_row
+from tallystream_aggregator.stream.positions import LoopId, by_topic, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.shutdown import StopRequest
@@ -76,49 +75,35 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
     """
     topics, kafka = Topics(settings.cluster.topic_prefix), settings.cluster.options
     check_login(kafka)
+    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
     with clients.broker_errors(settings.cluster.bootstrap_servers), ExitStack() as stack:
-        known = clients.admin(kafka).list_topics(timeout=clients.TIMEOUT_S).topics
-        missing = [name for name in (topics.table, topics.ledger, topics.agg) if name not in known]
-        if missing:
-            raise NoTableError(f"topic {missing[0]}: it does not exist; start the aggregator, which creates it.")
+        broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
+        first = visible_row(broker, LoopId(topics).rows, 0)
+        if first is None:
+            raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
         lease.join()
         try:
-            held = lease.wait(standby=False, stopped=stop.is_set)
+            if not lease.wait(standby=False, stopped=stop.is_set):
+                return False
         except LeaseError:
             remedy = f"an aggregator is active (consumer group {topics.prefix}{GROUP}); stop it, and run this again."
             raise LeaseError(f"lease: {remedy}") from None
-        return held and _change(settings, topics, kafka, say, stop)
-
-
-def _change(
-    settings: RebuildSettings, topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object], stop: StopRequest
-) -> bool:
-    """Change the table. The lease is held."""
-    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
-    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
-    first = visible_row(broker, LoopId(topics).rows, 0)
-    if first is None:
-        raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
-    shards = max(settings.shards or 1, first.of)
-    require_partitions(clients.admin(kafka), topics, shards=shards)
-    create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
-    opened = _opened(broker, topics)
-    with closing(Generations(broker, topics, shards=first.of)) as generations:
+        shards = max(settings.shards or 1, first.of)
+        require_partitions(clients.admin(kafka), topics, shards=shards)
+        create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
+        opened = _opened(broker, topics)
+        generations = stack.enter_context(closing(Generations(broker, topics, shards=first.of)))
         generation = generations.take(lambda number: _row(opened, number))
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            if done.positions:
-                generations.write([_changed(_row(opened, generation), done)], done.records)
+            generations.write([_changed(_row(opened, generation), done)], done.records)
         except StoppedError:
             return False
         except BrokerError as error:
             raise BrokerError(f"{error} The table is as it was, or has changed as a whole: run this again.") from error
-    if not done.positions:
-        say(f"the table has {done.old} already: nothing is changed")
-        return True
     say(f"the table had {done.old}; it has {done.new} now")
     say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
     return True

@@ -18,7 +18,7 @@ from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from tallystream.record import Snapshot
+from tallystream.record import ExplicitBuckets, Snapshot
 from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
@@ -178,7 +178,7 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
         for group in points.groups:
             if not first_ns <= group.time_ns < after_ns or group.start_ns >= after_ns:
                 reason = _out_of_bounds(group, append_ms)
-                refused += [(reason, first) for first in group.firsts]
+                refused += [(reason, metric) for metric in group.metrics if not isinstance(metric, ExplicitBuckets)]
                 continue
             at = group.life, group.time_ns
             known = grouped.get(at)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -12,11 +12,13 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, require_valid
 from tallystream.record import (
+    BOUNDS,
     MAX_COUNT,
     MAX_NAME,
     MAX_SCALE,
     MIN_SCALE,
     Counter,
+    ExplicitBuckets,
     FloatCounter,
     Gauge,
     Histogram,
@@ -37,21 +39,12 @@ NO_START = (
     "the point has no start time, so a restart could not be told from a duplicate; add the processor metric_start_time "
     "to the Collector"
 )
-BUCKET = ".bucket"
-"""What the name of a histogram gets for the counters of its explicit buckets."""
-
-BOUND = "le"
-"""The tag of such a counter: the bucket's upper bound. It counts the values up to there, as in Prometheus."""
-
-MAX_EXPANSION, BOUND_BYTES = 16, 16
-"""The counters of explicit buckets may have this many times the bytes of their point. A bound has 16 bytes there."""
-
 INDEX_BITS = 32
 """The bits of a bucket's index. After so many halvings every bucket has the index 0 or -1, which further ones keep."""
 
 
 class Read(NamedTuple):
-    """A point as metrics, more than one for explicit buckets. Times are epoch ns.
+    """A point as metrics. Those of a histogram with explicit buckets are followed by these. Times are epoch ns.
 
     `start_ns` is 0 for values that replace each other whatever process they are from: gauges and other sums.
     """
@@ -144,27 +137,17 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
     bounds, counts = point.explicit_bounds, point.bucket_counts
     if not counts:
         return metrics
-    if len(counts) != len(bounds) + 1 or sum(counts) != point.count:
-        raise OtlpError(
-            f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
-        )
-    if any(map(math.isnan, bounds)) or not all(low < high for low, high in pairwise(bounds)):
-        raise OtlpError("the bounds of the buckets do not rise, or one is no number")
-    if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
-        raise OtlpError(
-            f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
-        )
-    repeated = len(name.encode()) + sum(len(text.encode()) for tag in tags.items() for text in tag)
-    if len(bounds) * repeated > MAX_EXPANSION * (repeated + BOUND_BYTES * len(bounds)):
-        raise OtlpError(
-            f"each of {len(bounds)} bounds would repeat {repeated} bytes of name and attributes, together more than "
-            f"{MAX_EXPANSION} times the point; use fewer bounds or shorter attributes"
-        )
-    total = 0
-    for bound, count in zip(bounds, counts, strict=False):  # the last bucket ends at infinity: it is the count
-        total += count
-        metrics.append(Counter(name=name + BUCKET, tags={**tags, BOUND: repr(bound)}, count=total))
-    return metrics
+    if len(tags) >= record.MAX_TAGS or BOUNDS in tags:
+        raise OtlpError(f"the attributes leave no room for the tag {BOUNDS} of the buckets")
+    packed = struct.pack(f"<{len(bounds)}d", *bounds)
+    buckets = ExplicitBuckets(
+        name=name,
+        tags={**tags, BOUNDS: record.bounds_tag(packed)},
+        count=point.count,
+        bounds=packed,
+        counts=struct.pack(f"<{len(counts)}Q", *counts),
+    )
+    return [*metrics, buckets] if packed else metrics  # without bounds, the only bucket has the count
 
 
 def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogramDataPoint) -> list[Metric]:

@@ -53,13 +53,12 @@ _NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_D
 
 
 class Group(NamedTuple):
-    """The points of a life with one time: all their metrics, and the first metric of each point. Times are epoch ns."""
+    """The metrics of the points of a life with one time. Times are epoch ns."""
 
     life: str
     start_ns: int
     time_ns: int
     metrics: list[Metric]
-    firsts: list[Metric]
 
 
 class ScopePoints(NamedTuple):
@@ -209,9 +208,9 @@ class KnownScope:
             metrics = [metric(number) for metric, number in zip(self._metrics, numbers, strict=True)]
         if times.count(times[0]) == len(times):
             by_start = _divided(starts, metrics)
-            return [Group(_life(self._id, start), start, times[0], own, own) for start, own in by_start.items()]
+            return [Group(_life(self._id, start), start, times[0], own) for start, own in by_start.items()]
         by_both = _divided(zip(starts, times, strict=True), metrics)
-        return [Group(_life(self._id, at[0]), *at, own, own) for at, own in by_both.items()]
+        return [Group(_life(self._id, at[0]), *at, own) for at, own in by_both.items()]
 
 
 def _divided(keys: Iterable[K], metrics: Iterable[Metric]) -> dict[K, list[Metric]]:
@@ -240,9 +239,8 @@ def _grouped(scope_id: bytes, points: Sequence[Read | RejectedPoint]) -> ScopePo
         at = point.start_ns, point.time_ns
         group = groups.get(at)
         if group is None:
-            group = groups[at] = Group(_life(scope_id, point.start_ns), *at, [], [])
+            group = groups[at] = Group(_life(scope_id, point.start_ns), *at, [])
         group.metrics.extend(point.metrics)
-        group.firsts.append(point.metrics[0])
     return ScopePoints(list(groups.values()), rejected)
 
 

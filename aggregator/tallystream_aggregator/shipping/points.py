@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,23 +32,27 @@ _RESERVED = RESERVED | {"instance"}
 def point(row: Sum) -> Point:
     """Return the point of a sum. Its measurement is the metric's name, and `app` and `metric_type` are further tags.
 
-    Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats.
+    Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats. Explicit
+    buckets have a field for each bound, with the values up to there, and the suffix `.bucket`.
     """
     fields = _fields(row, sums.VALUES) | {name: int(getattr(row, name)) for name in ALWAYS}
+    fields |= zip(map(repr, row.bounds), accumulate(row.counts), strict=False)  # the last one ends at infinity
+    name = row.name + ".bucket" if row.type == "buckets" else row.name
     if row.overflow:
         fields["overflow"] = True
     tags = {free(name): value for name, value in row.tags.items()}
-    return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
+    return Point(name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
 
 
 def row_points(row: LifeRow) -> Iterator[Point]:
     """Yield a point for each metric of the life's newest snapshot, with the snapshot's append time.
 
-    The life is a field: as a tag, every restart would start new series.
+    Explicit buckets have none, nor have sketches. The life is a field: as a tag, every restart would start new series.
     """
     life: dict[str, Field] = {"life": row.life} if row.life else {}
     for place, metric in enumerate(row.metrics):
-        if place not in row.older:  # other metrics were in an earlier snapshot, which made their points
+        # Metrics that the newest snapshot lacks were in an earlier one, which made their points.
+        if place not in row.older and metric.type != "buckets":
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
             fields = _fields(metric, NAMES[metric.type]) | life

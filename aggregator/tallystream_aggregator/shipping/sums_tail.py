@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.shipping.subscription import Record
-from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.stream.broker import Place, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
+    from tallystream_aggregator.stream.broker import Broker, Source
 
 MAX_RECORDS = 10_000
 """The most records that are read at a time."""
@@ -46,7 +46,7 @@ class SumsTail:
         place = self._place
         try:
             ids = self._broker.topic_ids([place.topic])
-            bounds = self._bounds()
+            bounds = bounds_of(self._broker, place)
             # Records may have been deleted, or the end cut off. The topic has all sums that are left.
             if ids != self._ids or not bounds.first <= self._position <= bounds.end:
                 self.close()
@@ -61,16 +61,10 @@ class SumsTail:
                     self._position = chunk.end
                 yield [Record(place.topic, row[0], row[2], row[3]) for chunk in chunks for row in chunk.rows]
                 if not chunks:
-                    self._bounds()  # else an outage would be waited out
+                    bounds_of(self._broker, place)  # else an outage would be waited out
         except TallystreamError:
             self.close()
             raise
-
-    def _bounds(self) -> Bounds:
-        bounds = self._broker.bounds([self._place]).get(self._place)
-        if bounds is None:
-            raise BrokerError(f"{self._place.topic}: it does not exist, or has no partition yet.")
-        return bounds
 
     def close(self) -> None:
         """Release the connection. The next `read` opens another one."""

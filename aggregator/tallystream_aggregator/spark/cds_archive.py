@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
@@ -24,11 +25,10 @@ from tallystream_aggregator.spark.session import (
     NO_ARCHIVE_LOG,
     archive_path,
     build_session,
-    stop_session,
 )
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings
+from tallystream_aggregator.stream.positions import LoopId
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
@@ -76,7 +76,11 @@ def load_classes(written: Path) -> None:
         # The end may interrupt the maintenance of the state, which would be a warning with a stack trace.
         session.sparkContext.setLogLevel("OFF")
     finally:
-        stop_session(session, timeout=WRITING_S)
+        gateway: Any = session.sparkContext._gateway  # noqa: SLF001
+        session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.wait(WRITING_S)
 
 
 def make() -> Path:

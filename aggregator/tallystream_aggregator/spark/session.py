@@ -130,53 +130,40 @@ def end_session(session: SparkSession) -> None:
     """End Spark, and wait until its JVM has ended.
 
     A local JVM is killed: its query has ended, this process deletes its temporary files, and an orderly end takes more
-    than a second. On a cluster, Spark releases the executors.
+    than a second. On a cluster, Spark releases the executors. The JVM of spark-submit waits for this process.
 
     Raises:
         TallystreamError: the JVM had ended before; the message has the reason.
     """
     context: Any = session.sparkContext
     gateway = context._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
-    if gateway.proc is None or not context.master.startswith("local"):
-        stop_session(session)
-        return
-    try:
-        gateway.jvm.java.lang.System.nanoTime()
-    except (OSError, Py4JError) as error:
-        raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
-    # Threads that have a connection to the JVM would log that it breaks.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(lambda record: record.module != "java_gateway")  # it logs errors to the root logger
-    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
-    gateway.shutdown()
-    gateway.proc.kill()
-    gateway.proc.wait()
-
-
-def stop_session(session: SparkSession, *, timeout: float = TIMEOUT_S) -> None:
-    """Stop Spark, and wait until its JVM has ended. After `timeout` seconds, kill the JVM.
-
-    The JVM of spark-submit is not waited for: it waits for this process.
-
-    Raises:
-        TallystreamError: the JVM had ended before; the message has the reason.
-    """
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
     process: subprocess.Popen[bytes] | None = gateway.proc
+    is_local = process is not None and context.master.startswith("local")
     try:
-        session.stop()
+        if is_local:
+            gateway.jvm.java.lang.System.nanoTime()
+        else:
+            session.stop()
     except (OSError, Py4JError) as error:
-        raise TallystreamError(why_ended(None if process is None else _wait(process, timeout))) from error
-    if process is not None:
-        gateway.shutdown()
-        assert process.stdin is not None
-        process.stdin.close()  # the JVM ends when its standard input does
-        _wait(process, timeout)
+        raise TallystreamError(why_ended(None if process is None else _wait(process))) from error
+    if process is None:
+        return
+    if is_local:
+        # Threads that have a connection to the JVM would log that it breaks.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(lambda record: record.module != "java_gateway")  # its errors, in the root logger
+        context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+    gateway.shutdown()
+    if is_local:
+        process.kill()
+    assert process.stdin is not None
+    process.stdin.close()  # a JVM ends when its standard input does
+    _wait(process)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
+def _wait(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(timeout)
+        return process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()

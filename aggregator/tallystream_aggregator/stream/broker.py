@@ -89,18 +89,17 @@ class RejectedError(TallystreamError):
 class LostRecordsError(TallystreamError):
     """Records were deleted before they were read: `place` has no record at `position` any more, or not yet again.
 
-    `first` is the first one that can be read instead. It is None if the partition is gone, or if its end was cut off:
-    later records would have offsets that were read before.
+    `first` is the first one that can be read instead. It is None if the partition's end was cut off: later records
+    would have offsets that were read before.
     """
 
-    def __init__(self, place: Place, position: int, bounds: Bounds | None) -> None:
+    def __init__(self, place: Place, position: int, bounds: Bounds) -> None:
         self.place, self.position, self.bounds = place, position, bounds
-        self.first = None if bounds is None or position > bounds.end else bounds.first
-        has = "it is gone" if bounds is None else f"it has offsets {bounds.first} to {bounds.end}"
+        self.first = None if position > bounds.end else bounds.first
         remedy = "" if self.first is None else "to continue without them: --on-data-loss continue, or "
         super().__init__(
-            f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next to read, so records "
-            f"were deleted before they were read; {remedy}{BEGIN_ANEW}."
+            f"topic {place.topic}, partition {place.partition}: it has offsets {bounds.first} to {bounds.end}, and "
+            f"{position} is the next to read, so records were deleted before they were read; {remedy}{BEGIN_ANEW}."
         )
 
 
@@ -118,8 +117,8 @@ class Source(Protocol):
         `Broker.topic_ids`. After an error, call `assign` before the next `read`: records may have been dropped.
 
         Raises:
-            LostRecordsError: a position is out of range, or the topic or the partition is gone. The leader says so.
-            BrokerError: the broker rejects the request.
+            LostRecordsError: a position is out of range. The leader says so.
+            BrokerError: the broker rejects the request, or does not know the partition now.
         """
 
     def close(self) -> None:
@@ -181,3 +180,20 @@ class Broker(Protocol):
         Raises:
             BrokerError: the broker did not answer in time.
         """
+
+
+def bounds_of(broker: Broker, place: Place) -> Bounds:
+    """Return the bounds of a partition.
+
+    Raises:
+        BrokerError: the broker did not answer in time, or does not know the partition now.
+    """
+    bounds = broker.bounds([place]).get(place)
+    if bounds is None:
+        raise unknown(place)
+    return bounds
+
+
+def unknown(place: Place) -> BrokerError:
+    """Return the error of a partition that a broker does not know: it may have just started."""
+    return BrokerError(f"topic {place.topic}: it has no partition {place.partition} now; if that lasts, create it.")

@@ -16,14 +16,13 @@ import msgspec
 
 from tallystream_aggregator.stream.broker import (
     PUBLISH_AGAIN,
-    BrokerError,
     LostRecordsError,
     Output,
     Place,
     StoppedError,
+    unknown,
 )
-from tallystream_aggregator.stream.epochs import EpochLoop
-from tallystream_aggregator.stream.pace import Pace
+from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.positions import (
     PositionsRow,
     by_place,
@@ -32,9 +31,8 @@ from tallystream_aggregator.stream.positions import (
     key_of,
     lowest,
     newest_in,
-    visible_row,
 )
-from tallystream_aggregator.stream.restore import MissingRowsError, require_whole
+from tallystream_aggregator.stream.restore import require_no_sums, require_whole
 from tallystream_aggregator.sums import metric_of
 from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.layout import LoopId
+    from tallystream_aggregator.stream.positions import LoopId
     from tallystream_aggregator.sums import Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 
@@ -86,13 +84,14 @@ class CombinerLoop(EpochLoop):
         """Read `metrics-shards` to its end. What was published before need not be published again."""
         del store
         if self._last is None:
-            self._begin()
+            require_no_sums(self._broker, self._loop, self._loop.sums, PUBLISH_AGAIN)
+            self._publish_claim(self._row(begun=False))  # before there is a sum
         published = {} if self._last is None else by_place(self._last.positions)
         places = [Place(self._loop.topics.shards, shard) for shard in range(self._loop.shards)]
         bounds = self._broker.bounds(places)
         for place in places:
             if place not in bounds:
-                raise BrokerError(f"topic {place.topic}: the broker does not know the partition {place.partition} now.")
+                raise unknown(place)
             if published.get(place, 0) > bounds[place].end:
                 raise LostRecordsError(place, published[place], bounds[place])
             require_whole(place, bounds[place], f"delete {place.topic}, and {PUBLISH_AGAIN}")
@@ -110,24 +109,6 @@ class CombinerLoop(EpochLoop):
                 combined.add(chunk, published.get(chunk.place, 0))
                 at[chunk.place] = chunk.end
         self._publish()
-
-    def _begin(self) -> None:
-        """Publish the first positions row, before there is a sum.
-
-        Raises:
-            MissingRowsError: there are sums, so the partial sums were deleted together with the positions.
-        """
-        agg, place = self._loop.sums, self._loop.rows
-        bounds = self._broker.bounds([agg]).get(agg)
-        if bounds is None or bounds.first == bounds.end:
-            self._publish_claim(self._row(begun=False))
-            return
-        if visible_row(self._broker, place, place.partition) is not None:
-            raise BrokerError(f"topic {place.topic}: another task has begun to combine.")
-        raise MissingRowsError(
-            f"topic {agg.topic}: it has sums, and {place.topic} has no positions of the combiner that wrote them; "
-            f"{PUBLISH_AGAIN}."
-        )
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()

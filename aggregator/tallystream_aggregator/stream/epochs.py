@@ -16,12 +16,10 @@ import msgspec
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import (
     BrokerError,
-    LostRecordsError,
     Output,
     StoppedError,
     UnavailableError,
 )
-from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
 from tallystream_aggregator.stream.positions import (
     ByTopic,
     HangingTransactionError,
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tallystream_aggregator.stream.broker import Broker, Source, Writer
-    from tallystream_aggregator.stream.layout import LoopId
-    from tallystream_aggregator.stream.positions import Claim, PositionsRow
+    from tallystream_aggregator.stream.positions import Claim, LoopId, PositionsRow
     from tallystream_aggregator.table.storage import Store
 
 log = logging.getLogger(__name__)
@@ -48,11 +45,20 @@ POLL_S = 0.1
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 
-GONE_S = 30.0
-"""After this time, a partition that a broker which answers does not know is gone."""
-
 HANGING_S = 60.0
 """After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
+
+PUBLISHING_SHARE = 2
+"""Publishing takes at most one part in so many of the time: a busy table takes larger steps by itself.
+
+Most of it is the wait for the broker. So a larger number saves little, and on a busy machine it delays the sums.
+"""
+
+MAX_PAUSE_S = 5.0
+"""The longest time that a loop waits for this reason: a broker may be slow once, and nothing is read meanwhile."""
+
+MAX_FAILURES = 10
+"""After so many failures of a step of one record the loop stops: that record can't be published."""
 
 
 class Timer(Protocol):
@@ -91,6 +97,44 @@ class EpochRow(msgspec.Struct):
     positions: ByTopic = {}
 
 
+class Pace:
+    """The pace of a loop whose steps begin at least `spacing_s` seconds apart and have up to `max_records`.
+
+    With a `max_rate`, no more records are read in a second, over several seconds. A step has at most as many.
+
+    `limit` is the number of records of the next step. It is halved when a step fails, down to one record.
+    """
+
+    def __init__(self, spacing_s: float, max_records: int, max_rate: int | None = None) -> None:
+        self._spacing_s, self._max_rate = spacing_s, max_rate
+        self.limit = self._max_records = min(max_records, max_rate or max_records)
+        self.begins_s = float("-inf")
+        self._began_s = float("-inf")
+        self._failures = 0
+
+    def begin(self, now_s: float) -> None:
+        """Note that a step begins."""
+        self._began_s, self.begins_s = now_s, now_s + self._spacing_s
+
+    def published(self, seconds: float, records: int) -> None:
+        """Note that a step of this many records was published in this time."""
+        pause_s = min((PUBLISHING_SHARE - 1) * seconds, MAX_PAUSE_S)
+        rate_s = records / self._max_rate if self._max_rate else 0.0
+        self.begins_s = max(self.begins_s, self._began_s + max(seconds + pause_s, rate_s))
+        self.limit, self._failures = min(2 * self.limit, self._max_records), 0
+
+    def failed(self, records: int, *, refused: bool) -> bool:
+        """Note that a step of this many records failed: Kafka refused it, or did not answer in time.
+
+        Return whether the loop must stop.
+        """
+        if records <= 1 and refused:
+            self._failures += 1
+        if records:  # else it had only rows
+            self.limit = max(1, min(self.limit, records) // 2)
+        return self._failures >= MAX_FAILURES
+
+
 class EpochLoop(ABC):
     """A loop in one process, over several epochs. For one thread at a time.
 
@@ -111,7 +155,6 @@ class EpochLoop(ABC):
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
         self._back_off_s = MIN_BACK_OFF_S
-        self._gone_since_s: float | None = None
 
     @abstractmethod
     def is_current(self, store: Store) -> bool:
@@ -140,7 +183,7 @@ class EpochLoop(ABC):
 
         Raises:
             FencedError: another writer has the shard.
-            LostRecordsError: unread records were deleted, or a partition is gone for half a minute.
+            LostRecordsError: unread records were deleted.
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
         """
@@ -154,12 +197,8 @@ class EpochLoop(ABC):
             except StoppedError:
                 self.close()  # what is published was not reached
                 break
-            except (BrokerError, LostRecordsError) as error:
+            except BrokerError as error:
                 self.close()
-                if isinstance(error, LostRecordsError) and (error.bounds is not None or self._is_gone()):
-                    raise
-                if not isinstance(error, LostRecordsError):
-                    self._gone_since_s = None
                 log.warning("%s begins again at what is published: %s", self._loop.transactional_id, error)
                 back_off_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, MAX_BACK_OFF_S)
                 if not self._wait(back_off_s, end_s):
@@ -187,13 +226,6 @@ class EpochLoop(ABC):
             log.warning("%s begins again with the next epoch: %s", self._loop.transactional_id, error)
             self.close()
 
-    def _is_gone(self) -> bool:
-        """Tell whether a missing partition is gone. A broker that has just started may not know it yet."""
-        now_s = self._timer.monotonic()
-        if self._gone_since_s is None:
-            self._gone_since_s = now_s
-        return now_s - self._gone_since_s >= GONE_S
-
     def close(self) -> None:
         """Drop the state and release the connections. The next epoch begins again at what is published."""
         clients, self._open_clients = self._open_clients, None
@@ -207,7 +239,7 @@ class EpochLoop(ABC):
         assert self._open_clients is not None
         self._take_steps(self._open_clients[1], end_s, lambda: False)
         self._end_epoch(store)
-        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
+        self._back_off_s = MIN_BACK_OFF_S
 
     def _take_steps(self, source: Source, end_s: float, is_over: Callable[[], bool]) -> None:
         timer, pace, report = self._timer, self._pace, self._report
@@ -291,5 +323,5 @@ class EpochLoop(ABC):
             raise
         self._pace.published(self._timer.monotonic() - began_s, self._step_records)
         self._last, self._step_records = row, 0
-        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
+        self._back_off_s = MIN_BACK_OFF_S
         self._report.steps += 1

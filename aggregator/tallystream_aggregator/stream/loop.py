@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
-from tallystream_aggregator.stream.epochs import EpochLoop
-from tallystream_aggregator.stream.layout import Layout, LoopId
+from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.outputs import Step
-from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, visible_row
-from tallystream_aggregator.stream.restore import Restorer, positions_of, require_whole
+from tallystream_aggregator.stream.positions import (
+    Layout,
+    LoopId,
+    by_place,
+    by_topic,
+    positions_of,
+    row_of,
+    visible_row,
+)
+from tallystream_aggregator.stream.restore import Restorer, require_no_sums, require_whole
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -148,25 +154,17 @@ class ShardLoop(EpochLoop):
         """Require that no sums are published, as there are no positions.
 
         Raises:
-            TallystreamError: there are sums, or there were rows.
+            MissingRowsError: there are sums, or there were rows.
             BrokerError: another task has begun the table meanwhile.
         """
-        shard, topics, rows = self._loop.number, self._loop.topics, self._loop.rows
+        loop, rows = self._loop, self._loop.rows
+        # else the rows of this table could not be told from others
+        require_whole(rows, self._broker.bounds([rows]).get(rows), BEGIN_ANEW)
         # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
-        place = Place(topics.agg, 0) if shard == 0 else Place(topics.shards, shard)
-        found = self._broker.bounds([place, rows])
-        require_whole(rows, found.get(rows), BEGIN_ANEW)  # else the rows of this table could not be told from others
-        bounds = found.get(place)
-        if bounds is None or bounds.first == bounds.end:
-            return
-        if shard and visible_row(self._broker, place, shard) is None:
-            return  # only of transactions that failed
-        if visible_row(self._broker, rows, shard) is not None:
-            raise BrokerError(f"topic {rows.topic}, partition {shard}: another task has begun the table.")
-        raise TallystreamError(
-            f"topic {place.topic}: it has sums, and {rows.topic} has no positions of the table that wrote them in "
-            f"partition {shard}; restore that topic, or {BEGIN_ANEW}."
-        )
+        place = loop.sums if loop.number else Place(loop.topics.agg, 0)
+        if loop.number and visible_row(self._broker, place, loop.number) is None:
+            return  # what is there is only of transactions that failed
+        require_no_sums(self._broker, loop, place, f"restore that topic, or {BEGIN_ANEW}")
 
     def _discover(self, source: Source, *, first: bool = False) -> None:
         """Read partitions and topics that were added since the last call, too."""
@@ -259,18 +257,11 @@ class ShardLoop(EpochLoop):
         table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
-        state = table.state
-        row = PositionsRow(
-            shard=self._loop.number,
-            of=self._loop.shards,
-            sum_tags=self._settings.sum_tags,
+        row = row_of(
+            table.state,
             claim=self._claim,
             step=1 if last is None else last.step + 1,
-            positions=by_topic(positions_of(state)),
             topics=self._topic_ids,
-            records=state.records,
-            dead=state.dead,
-            stale=state.stale,
             begin=self._first_begin if last is None else last.begin,
         )
         step = Step(changes, table.rows() if with_rows else [], row)

@@ -31,7 +31,7 @@ class Step(NamedTuple):
     def records(self, topics: Topics) -> Iterator[Output]:
         """Yield the records of the transaction, one by one: all values together may take much memory."""
         shard, agg = self.row.shard, Place(topics.agg, 0)
-        yield from self.letters(topics)
+        yield from letters(self.changes, topics)
         for total in self.changes.totals:
             yield Output(agg, total.key(), total.value())
         if self.row.of > 1:
@@ -41,16 +41,17 @@ class Step(NamedTuple):
             yield Output(table, row.key, row.value())
         yield Output(table, positions.key_of(shard), positions.encode(self.row))
 
-    def letters(self, topics: Topics) -> Iterator[Output]:
-        """Yield the records of dead letters and events."""
-        dead, events = Place(topics.dead, 0), Place(topics.events, 0)
-        for letter in self.changes.dead:
-            yield Output(dead, letter.key(), letter.value())
-        for event in self.changes.events:
-            yield Output(events, event.key(), event.value())
-
     def _partial_sums(self, place: Place) -> Iterator[Output]:
         """Yield the partial sums of a shard, and the positions row, which says that they are of one moment."""
         for one in self.changes.shard_sums:
             yield Output(place, key_of(one.metric), encode_shard_sum(one))
         yield Output(place, positions.key_of(self.row.shard), positions.encode(self.row))
+
+
+def letters(changes: Changes, topics: Topics) -> Iterator[Output]:
+    """Yield the records of dead letters and events."""
+    dead, events = Place(topics.dead, 0), Place(topics.events, 0)
+    for letter in changes.dead:
+        yield Output(dead, letter.key(), letter.value())
+    for event in changes.events:
+        yield Output(events, event.key(), event.value())

@@ -1,4 +1,4 @@
-"""The positions row: how far the last step of a shard got, and who wrote it.
+"""Who the loops of a table are, and the positions row: how far the last step of a loop got, and who wrote it.
 
 It is the last record of each transaction of the shard, in the shard's partition of `metrics-table`. Only the shard's
 transactional ID writes there, so the newest committed row says what is published.
@@ -6,27 +6,67 @@ transactional ID writes there, so the newest committed row says what is publishe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
-from tallystream_aggregator.stream.layout import Layout
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
+    from tallystream_aggregator.table.state import State
 
 Claim = tuple[int, int]
 """(generation of the driver, attempt) of a task. A task that finds a higher one ends for good."""
 
 ByTopic = dict[str, dict[str, int]]
 """topic → partition → position"""
+
+
+class Layout(NamedTuple):
+    """The number of shards of a table, and the tags of its sums. Only `stream.reshard` changes them."""
+
+    shards: int = 1
+    sum_tags: SumTags = SumTags()
+
+    def __str__(self) -> str:
+        return f"{self.shards} shard{'s' if self.shards > 1 else ''}, sums with {self.sum_tags}"
+
+
+class LoopId(NamedTuple):
+    """Who a loop is: its number among the shards of a table. The combiner of several shards comes after the last."""
+
+    topics: Topics
+    number: int = 0
+    shards: int = 1
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional ID of its writers."""
+        return f"{self.topics.prefix}tallystream-aggregator-{self.number}"
+
+    @property
+    def rows(self) -> Place:
+        """The partition of its positions row, and of a shard's rows. Nobody else writes it."""
+        return Place(self.topics.table if self.number < self.shards else self.topics.shards, self.number)
+
+    @property
+    def sums(self) -> Place:
+        """The partition with its sums, or with the partial sums of one of several shards. Nobody else writes it."""
+        partial = self.number < self.shards > 1
+        return Place(self.topics.shards, self.number) if partial else Place(self.topics.agg, 0)
+
+
+def loops_of(topics: Topics, shards: int) -> list[LoopId]:
+    """Return the loops of a table with so many shards, that of the combiner last if there are several."""
+    return [LoopId(topics, number, shards) for number in range(shards + (shards > 1))]
 
 
 class PositionsRow(msgspec.Struct, kw_only=True):
@@ -64,6 +104,34 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = json_decoder(PositionsRow)
+
+
+def row_of(
+    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: ByTopic | None = None
+) -> PositionsRow:
+    """Return the positions row of a table."""
+    return PositionsRow(
+        shard=state.shard,
+        of=state.shards,
+        sum_tags=state.sum_tags,
+        claim=claim,
+        step=step,
+        positions=by_topic(positions_of(state)),
+        topics=topics,
+        begin=begin or {},
+        records=state.records,
+        dead=state.dead,
+        stale=state.stale,
+    )
+
+
+def positions_of(state: State) -> Positions:
+    """Return the positions of a table."""
+    found: Positions = {}
+    for name, offset in state.offsets.items():
+        topic, _, partition = name.rpartition(":")
+        found[Place(topic, int(partition))] = offset + 1
+    return found
 
 
 def key_of(shard: int) -> bytes:
@@ -109,6 +177,16 @@ def lowest(of_shards: Iterable[Positions]) -> Positions:
     return {place: min(one[place] for one in each) for place in known if all(place in one for one in each)}
 
 
+def summed(row: PositionsRow) -> Positions:
+    """Return the positions that the sums include, by the row of the only shard, or of the combiner.
+
+    Before all shards have begun there are none.
+    """
+    if len(row.shards) < row.of > 1:
+        return {}
+    return lowest(map(by_place, row.shards.values() or [row.positions]))
+
+
 class HangingTransactionError(BrokerError):
     """The end of a partition that only one writer uses is held back by a transaction of somebody else.
 
@@ -123,9 +201,7 @@ def visible_bounds(broker: Broker, place: Place) -> Bounds:
         HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
-    bounds = broker.bounds([place]).get(place)
-    if bounds is None:
-        raise BrokerError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
+    bounds = bounds_of(broker, place)
     if bounds.stable < bounds.end:
         raise HangingTransactionError(
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "

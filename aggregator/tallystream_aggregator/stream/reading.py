@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, StoppedError
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, StoppedError, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,10 +73,7 @@ def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool] 
     Raises:
         StoppedError, BrokerError: as `read_range`.
     """
-    bounds = broker.bounds([place]).get(place)
-    if bounds is None:
-        raise BrokerError(f"topic {place.topic}: the partition {place.partition} is not known now.")
-    yield from read_range(broker, place, bounds, stopped)
+    yield from read_range(broker, place, bounds_of(broker, place), stopped)
 
 
 def backwards(broker: Broker, place: Place, bounds: Bounds) -> Iterator[list[RawRecord]]:

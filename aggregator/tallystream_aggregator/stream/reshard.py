@@ -7,6 +7,7 @@ is killed. Before that, a claim in each partition ends the tasks of the old tabl
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,16 +15,18 @@ import msgspec
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import Output, Place, StoppedError
-from tallystream_aggregator.stream.layout import Layout, LoopId, loops_of
-from tallystream_aggregator.stream.outputs import Step
+from tallystream_aggregator.stream.outputs import Step, letters
 from tallystream_aggregator.stream.positions import (
+    Layout,
+    LoopId,
     PositionsRow,
     by_place,
-    by_topic,
     encode,
     key_of,
+    loops_of,
     newest_row,
     require_highest,
+    row_of,
     visible_row,
 )
 from tallystream_aggregator.stream.restore import Restorer, read_to, rows_of
@@ -50,27 +53,12 @@ class NoTableError(TallystreamError):
 
 
 class Resharded(NamedTuple):
-    """The layout before and after a change, and the positions at which `records` change it.
-
-    If the table has this layout already, there are neither.
-    """
+    """The layout before and after a change, and the positions at which `records` change it."""
 
     old: Layout
     new: Layout
     positions: Positions
     records: list[Output]
-
-
-class _OldShard(NamedTuple):
-    """A shard at the target: its published positions, its table, and what the way from there to the target gave.
-
-    `omitted` are the lives whose counts its rows lack.
-    """
-
-    row: PositionsRow
-    table: Table
-    changes: Changes
-    omitted: list[LifeId]
 
 
 class Resharder:
@@ -95,6 +83,8 @@ class Resharder:
     ) -> None:
         self._broker, self._topics, self._settings = broker, topics, settings
         self._stopped, self._say = stopped, say
+        self._letters: list[Output] = []
+        self._omitted: list[LifeId] = []
 
     def run(self, claim: Claim, *, shards: int | None = None, sum_tags: SumTags | None = None) -> Resharded:
         """Return the records that change what is given, and keep the rest. `claim` is higher than the table's tasks'.
@@ -116,33 +106,34 @@ class Resharder:
             raise self._no_table(0)
         old = first.layout
         new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
-        if new == old and (shards is not None or sum_tags is not None):
-            return Resharded(old, new, {}, [])
         if new.shards < old.shards:
             raise ConfigError(
                 "--shards", new.shards, f"the table has {old.shards}; it can be split into more, never into fewer"
             )
-        published = self._claim_all(old, claim)
-        positions = _highest(published)
-        at_target = [self._old_shard(row, positions) for row in published]
-        lives = sum(len(known) for shard in at_target for known in shard.table.state.lives.values())
+        published = [self._claim(loop, claim) for loop in loops_of(self._topics, old.shards)][: old.shards]
+        target = _highest(published)
+        tables = [self._table_at(row, target) for row in published]
+        lives = sum(len(known) for table in tables for known in table.state.lives.values())
         self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
-        records = self._records(at_target, new, positions, claim)
+        step, topics = 1 + max(row.step for row in published), self._topics
+        # The topics of the sums may have been created again: all sums are on them now.
+        names = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
+        topic_ids = first.topics | self._broker.topic_ids(names)
+        records = self._records(
+            tables, new, target, lambda state: row_of(state, claim=claim, step=step, topics=topic_ids)
+        )
+        if new.shards > 1:
+            combiner = _combiner_row(new.shards, claim)
+            records.append(Output(Place(topics.shards, new.shards), key_of(new.shards), encode(combiner)))
         self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
         self._check_stop()
-        return Resharded(old, new, positions, records)
-
-    def _claim_all(self, old: Layout, claim: Claim) -> list[PositionsRow]:
-        """Claim every partition of the table, and return the published positions of its shards."""
-        rows = [self._claim(loop, claim) for loop in loops_of(self._topics, old.shards)]
-        return rows[: old.shards]
+        return Resharded(old, new, target, records)
 
     def _claim(self, loop: LoopId, claim: Claim) -> PositionsRow:
         """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published."""
         self._check_stop()
         require_highest(claim, visible_row(self._broker, loop.rows, loop.number))
-        writer = self._broker.writer(loop.transactional_id)
-        try:
+        with closing(self._broker.writer(loop.transactional_id)) as writer:
             found = newest_row(self._broker, loop.rows, loop.number)
             require_highest(claim, found)
             if found is None and loop.number == loop.shards:
@@ -151,43 +142,35 @@ class Resharder:
                 raise self._no_table(loop.number)
             row = msgspec.structs.replace(found, claim=claim, step=found.step + 1)
             writer.commit([Output(loop.rows, key_of(loop.number), encode(row))])
-        finally:
-            writer.close()
         return row
 
-    def _old_shard(self, row: PositionsRow, target: Positions) -> _OldShard:
+    def _table_at(self, row: PositionsRow, target: Positions) -> Table:
+        """Return the table of a shard at the target. Note what the way there from the published positions gave."""
         self._say(f"shard {row.shard} of {row.of}: reading its rows")
         loop = LoopId(self._topics, row.shard, row.of)
         restorer = Restorer(self._broker, loop, row.sum_tags, self._settings, self._stopped)
-        source = self._broker.source()
-        try:
+        with closing(self._broker.source()) as source:
             table = restorer.table_at(row, None, source).table
             read_to(table, target, source, self._stopped)
-        finally:
-            source.close()
         table.notice_silence()
-        return _OldShard(row, table, table.outputs(), restorer.omitted)
+        # The sums of the old layout are replaced as a whole; dead letters and events are not.
+        self._letters += letters(table.outputs(), self._topics)
+        self._omitted += restorer.omitted
+        return table
 
-    def _records(self, old: Sequence[_OldShard], new: Layout, target: Positions, claim: Claim) -> list[Output]:
-        """Return what replaces the table of these shards, which are at the target."""
+    def _records(
+        self, old: Sequence[Table], new: Layout, target: Positions, positions_row: Callable[[State], PositionsRow]
+    ) -> list[Output]:
+        """Return what replaces these tables, which are at the target."""
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
-        letters: list[Output] = []
-        for number, shard in enumerate(old):
-            for row in all_rows(shard.table):
+        for number, table in enumerate(old):
+            for row in all_rows(table):
                 latest.add(row.key, row.value(), partition=number)
                 obsolete[Place(topics.table, number), row.key] = None
-            # The sums of the old layout are replaced as a whole; dead letters and events are not.
-            kept = shard.changes._replace(totals=[], shard_sums=[])
-            letters += Step(kept, [], shard.row).letters(topics)
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
             obsolete |= dict.fromkeys((place, key) for _, key in rows_of(self._broker, place, self._stopped).rows)
-        step = 1 + max(shard.row.step for shard in old)
         found = restore(latest, shards=new.shards, sum_tags=new.sum_tags)
-        self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
-        outputs = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
-        # The topics of the sums may have been created again: all sums are on them now.
-        topic_ids = old[0].row.topics | self._broker.topic_ids(outputs)
-        written: list[Output] = []
+        self._require_complete(self._omitted + found.omitted)
         tables = [Table(state, self._settings) for state in found.states]
         for table in tables:
             for place, position in target.items():
@@ -196,29 +179,14 @@ class Resharder:
             table.publish_all()
         changes = [table.outputs() for table in tables]
         self._add_empty(changes, tables[0].state)
+        written: list[Output] = []
         for table, changed in zip(tables, changes, strict=True):
             self._check_stop()
-            state = table.state
-            positions_row = PositionsRow(
-                shard=state.shard,
-                of=new.shards,
-                sum_tags=new.sum_tags,
-                claim=claim,
-                step=step,
-                positions=by_topic(target),
-                topics=topic_ids,
-                records=state.records,
-                dead=state.dead,
-                stale=state.stale,
-            )
-            written += Step(changed, table.rows(), positions_row).records(topics)
-        if new.shards > 1:
-            combiner = _combiner_row(new.shards, claim)
-            written.append(Output(Place(topics.shards, new.shards), key_of(new.shards), encode(combiner)))
+            written += Step(changed, table.rows(), positions_row(table.state)).records(topics)
         for output in written:
             obsolete.pop((output.place, output.key or b""), None)
         # Before the positions rows: what is deleted is of the same moment.
-        return [*letters, *(Output(place, key, None) for place, key in obsolete), *written]
+        return [*self._letters, *(Output(place, key, None) for place, key in obsolete), *written]
 
     def _require_complete(self, omitted: Sequence[LifeId]) -> None:
         if omitted:

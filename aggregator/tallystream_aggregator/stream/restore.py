@@ -19,9 +19,10 @@ from tallystream_aggregator.stream.broker import (
     Place,
     Positions,
     StoppedError,
+    unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.positions import by_place, key_of, visible_row
+from tallystream_aggregator.stream.positions import by_place, key_of, positions_of, visible_row
 from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore import LatestRows
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.stream.broker import Bounds, Broker, Source
-    from tallystream_aggregator.stream.layout import LoopId
-    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.stream.positions import LoopId, PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import LifeId
     from tallystream_aggregator.table.storage import Store
@@ -102,8 +102,10 @@ class Restorer:
         target = by_place(published.positions)
         bounds = self._broker.bounds([*target, self._loop.rows])
         for place, position in target.items():
-            if place not in bounds or position > bounds[place].end:
-                raise LostRecordsError(place, position, bounds.get(place))
+            if place not in bounds:
+                raise unknown(place)
+            if position > bounds[place].end:
+                raise LostRecordsError(place, position, bounds[place])
         topic_id = published.topics.get(self._loop.rows.topic, "")
         stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:
@@ -201,6 +203,24 @@ def require_whole(place: Place, bounds: Bounds | None, remedy: str) -> None:
         )
 
 
+def require_no_sums(broker: Broker, loop: LoopId, sums: Place, remedy: str) -> None:
+    """Require that no sums are published, as there are no positions of this loop.
+
+    Raises:
+        MissingRowsError: there are sums, so the positions were deleted.
+        BrokerError: another task has begun meanwhile.
+    """
+    bounds = broker.bounds([sums]).get(sums)
+    if bounds is None or bounds.first == bounds.end:
+        return
+    if visible_row(broker, loop.rows, loop.number) is not None:
+        raise BrokerError(f"topic {loop.rows.topic}, partition {loop.number}: another task has begun the table.")
+    raise MissingRowsError(
+        f"topic {sums.topic}: it has sums, and {loop.rows.topic} has no positions of the loop that wrote them in "
+        f"partition {loop.number}; {remedy}."
+    )
+
+
 def read_to(
     table: Table,
     target: Positions,
@@ -244,15 +264,6 @@ def _left(table: Table, target: Positions) -> Positions:
     """Return where to read from the partitions that are behind. One that the table does not know was added later."""
     at = positions_of(table.state)
     return {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
-
-
-def positions_of(state: State) -> Positions:
-    """Return the positions of a table."""
-    found: Positions = {}
-    for name, offset in state.offsets.items():
-        topic, _, partition = name.rpartition(":")
-        found[Place(topic, int(partition))] = offset + 1
-    return found
 
 
 def _is_not_ahead(at: Positions, target: Positions) -> bool:

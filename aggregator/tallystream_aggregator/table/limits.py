@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.record import BOUNDS
 from tallystream_aggregator.table.layouts import text_bytes
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
@@ -21,6 +22,9 @@ OTHER_METRIC_BYTES = 4_000
 TAG_BYTES = 500
 TEXT_FACTOR = 4
 """What a metric counts in the table, by its type; each of its tags; and each byte of its name and tags."""
+
+BOUND_BYTES = 16
+"""What a bound of explicit buckets counts besides: in the metric, and in each row."""
 
 ROW_BYTES = {COUNTER: 200}
 OTHER_ROW_BYTES = 600
@@ -123,12 +127,16 @@ def life_limit(metrics: int, text: int, settings: TableSettings) -> str | None:
 def size_of_metric(metric: MetricId) -> int:
     """Return the bytes that a metric counts in the table, however many lives have it."""
     of_type = METRIC_BYTES.get(metric[2], OTHER_METRIC_BYTES)
-    return of_type + TAG_BYTES * len(metric[3]) + TEXT_FACTOR * text_bytes(metric)
+    return of_type + _bound_bytes(metric) + TAG_BYTES * len(metric[3]) + TEXT_FACTOR * text_bytes(metric)
 
 
 def size_of_row(metric: MetricId) -> int:
     """Return the bytes that a metric counts for each life that has it."""
-    return ROW_BYTES.get(metric[2], OTHER_ROW_BYTES)
+    return ROW_BYTES.get(metric[2], OTHER_ROW_BYTES) + _bound_bytes(metric)
+
+
+def _bound_bytes(metric: MetricId) -> int:
+    return BOUND_BYTES * int(dict(metric[3])[BOUNDS].partition("-")[0]) if metric[2] == "buckets" else 0
 
 
 def size_of_life(instance: str, app: str, parts: int) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.errors import ConfigError
+from tallystream.record import BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, KeysView, Mapping, Sequence
@@ -15,16 +16,15 @@ if TYPE_CHECKING:
 
 Tags = tuple[tuple[str, str], ...]
 
-POSITION_TAGS = frozenset({"topic", "partition"})
-BUCKET_SUFFIX, BUCKET_TAG = ".bucket", "le"
-"""A counter with this suffix is a bucket of an OTLP histogram (docs/otlp.md), and the tag has its bound."""
+REQUIRED = {"position": frozenset({"topic", "partition"}), "buckets": frozenset({BOUNDS})}
+"""The tags without which a sum means nothing, by its type."""
 
 
 class SumTags(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metrics that differ only in tags that the sums do not have are added in one sum.
 
     The sums lack the tags `drop`. If `keep` is not None, they have only those tags. A tag without which a sum means
-    nothing is always kept: `topic` and `partition` of a position, and `le` of a bucket.
+    nothing is always kept: `topic` and `partition` of a position, and `bounds` of buckets.
     """
 
     drop: tuple[str, ...] = ()
@@ -35,9 +35,10 @@ class SumTags(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the sums have all tags, so each metric has a sum of its own."""
         return not self.drop and self.keep is None
 
-    def of(self, name: str, kind: str, tags: Tags) -> Tags:
+    def of(self, kind: str, tags: Tags) -> Tags:
         """Return the tags of the sum of a metric."""
-        return tuple(tag for tag in tags if self._has(tag[0]) or _is_required(name, kind, tag[0]))
+        required = REQUIRED.get(kind, frozenset())
+        return tuple(tag for tag in tags if self._has(tag[0]) or tag[0] in required)
 
     def __str__(self) -> str:
         if self.keep is not None:
@@ -46,12 +47,6 @@ class SumTags(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _has(self, tag: str) -> bool:
         return tag not in self.drop if self.keep is None else tag in self.keep
-
-
-def _is_required(name: str, kind: str, tag: str) -> bool:
-    if kind == "position":
-        return tag in POSITION_TAGS
-    return kind == "counter" and tag == BUCKET_TAG and name.endswith(BUCKET_SUFFIX)
 
 
 class SumNumbers:
@@ -114,7 +109,7 @@ class SumNumbers:
 
     def _add(self, number: int) -> int:
         app, name, kind, tags = self._all_metrics[number]
-        identity = app, name, kind, self._tags.of(name, kind, tags)
+        identity = app, name, kind, self._tags.of(kind, tags)
         of = self._numbers.setdefault(identity, number)
         self._identities[of] = identity
         self._metrics.setdefault(of, set()).add(number)

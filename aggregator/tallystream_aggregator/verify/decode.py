@@ -6,9 +6,12 @@ snapshot that `read` accepts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
@@ -37,7 +40,7 @@ Statistic = int | float | None
 
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=_TEXT)]
 Life = Annotated[str, Meta(pattern=r"\A[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
-Kind = Literal["counter", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position"]
+Kind = Literal["counter", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "buckets", "position"]
 _TagName = Annotated[str, Meta(min_length=1, max_length=128, pattern=_TEXT)]
 _TagValue = Annotated[str, Meta(max_length=512, pattern=_TEXT)]
 Tags = Annotated[dict[_TagName, _TagValue], Meta(max_length=32)]
@@ -70,6 +73,7 @@ FIELDS: dict[str, list[tuple[Any, ...]]] = {
     "meter": [("count", Count), *_RATED],
     "histogram": _DISTRIBUTION,
     "timer": [*_DISTRIBUTION, *_RATED],
+    "buckets": [("count", Count), ("bounds", bytes), ("counts", bytes)],
     "position": [("start", Count), ("position", Count)],
 }
 """The fields of each type: the name, the type of the value, and the default of one that may be absent."""
@@ -309,11 +313,13 @@ def _metric(app: str, content: Any) -> Metric:
     if sketch is not None:
         values.sketch = msgspec.convert(sketch, Sketch)
     require_valid(values)
+    if kind == "buckets" and named.tags.get("bounds") != bounds_tag(values.bounds):
+        raise RejectedError("its tag is not that of its bounds")
     return Metric((app, kind, named.name, _sorted(named.tags)), values)
 
 
 def require_valid(values: Values) -> None:
-    """Require that the sketch has as many values as a distribution counts. An empty one without a sum has the sum 0.
+    """Require that a sketch or buckets have as many values as are counted. Without values, no sum is the sum 0.
 
     Raises:
         ValueError: it is not so.
@@ -323,6 +329,25 @@ def require_valid(values: Values) -> None:
             values.sum = 0.0
         if values.sketch is not None and number_of(values.sketch) != values.count:
             raise ValueError("the sketch has another number of values")
+    if values.kind == "buckets":
+        if len(values.bounds) % 8 or len(values.counts) != len(values.bounds) + 8 or len(values.counts) > 8 * 4096:
+            raise ValueError("the counts do not fit the bounds")
+        bounds = [-math.inf, *struct.unpack(f"<{len(values.bounds) // 8}d", values.bounds), math.inf]
+        if not all(low < high for low, high in pairwise(bounds)):
+            raise ValueError("the bounds do not rise")
+        if sum(counts_of(values) or ()) != values.count:
+            raise ValueError("the buckets have another number of values")
+
+
+def counts_of(values: Values) -> list[int] | None:
+    """Return the counts of explicit buckets: those of a record, or a list that was computed, None if it can't be."""
+    counts = values.counts
+    return list(struct.unpack(f"<{len(counts) // 8}Q", counts)) if isinstance(counts, bytes) else counts
+
+
+def bounds_tag(bounds: bytes) -> str:
+    """Return the tag of explicit buckets with these bounds."""
+    return str(len(bounds) // 8) + "-" + hashlib.sha256(bounds).digest()[:16].hex()
 
 
 def _sorted(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:

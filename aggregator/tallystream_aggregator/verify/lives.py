@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import RATES, VALUES, require_valid
+from tallystream_aggregator.verify.decode import RATES, VALUES, counts_of, require_valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,6 +66,7 @@ ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "meter": (("count",), RATES),
     "histogram": (("count", "sum"), ()),
     "timer": (("count", "sum"), RATES),
+    "buckets": (("count", "counts"), ()),
     "position": ((), ()),
 }
 """The fields of each type that are added over all lives, and over those in which they are current."""
@@ -73,6 +75,7 @@ _MIN_MAX = (("min", min), ("max", max))
 WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "histogram": _MIN_MAX,
     "timer": _MIN_MAX,
+    "buckets": (("bounds", min),),
     "position": (("start", min), ("position", max)),
 }
 """The fields of which the lowest or the highest value of all lives counts."""
@@ -134,6 +137,8 @@ def _replaces(new: Values, old: Values) -> bool:
         require_valid(new)
     except ValueError:
         return False
+    if new.kind == "buckets" and new.bounds != old.bounds:
+        return False  # its tag is that of the old bounds
     return bool(main_count(new) >= main_count(old))
 
 
@@ -182,7 +187,10 @@ class Life:
         values, kind = row.values, identity[1]
         is_above = main_count(values) > main_count(base)
         rest: dict[str, Any] = {"sketch": None} if kind == "histogram" else {}  # it has the earlier values, too
-        for name in ADDED[kind][0]:
+        if kind == "buckets":
+            less = [one - other for one, other in zip(counts_of(values) or (), counts_of(base) or (), strict=True)]
+            rest["counts"] = [0] * len(less) if not is_above else None if min(less) < 0 else less
+        for name in ADDED[kind][0] if kind != "buckets" else ("count",):
             pair = getattr(values, name), getattr(base, name)
             rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
         if not is_above:
@@ -217,6 +225,11 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
             fields["mean"] = fields["sum"] / len(numbers)
     if kind in ("histogram", "timer") and "overflow" not in fields:
         fields |= _quantiles(rows)
+    bounds = fields.pop("bounds", None)
+    if bounds is not None and fields["counts"] is not None and "overflow" not in fields:
+        fields |= {"bounds": list(struct.unpack(f"<{len(bounds) // 8}d", bounds))} if bounds else {}
+    else:
+        fields.pop("counts", None)
     fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
     return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
 
@@ -233,6 +246,10 @@ def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
     lasting, momentary = ADDED[kind]
     exact: dict[str, Any] = {}
     for name in lasting:
+        if name == "counts":
+            lists = [counts_of(row.values) for row in rows]
+            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))  # type: ignore[arg-type]
+            continue
         numbers = [getattr(row.values, name) for row in rows]
         exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
     for name in momentary if now else ():

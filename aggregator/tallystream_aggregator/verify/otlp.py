@@ -6,14 +6,21 @@ import hashlib
 import json
 import math
 import struct
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import MAX_INT64, VALUES, Metric, RejectedError, Snapshot, require_valid
+from tallystream_aggregator.verify.decode import (
+    MAX_INT64,
+    VALUES,
+    Metric,
+    RejectedError,
+    Snapshot,
+    bounds_tag,
+    require_valid,
+)
 from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Run, Sketch
 
 if TYPE_CHECKING:
@@ -189,19 +196,22 @@ def _single(value: float, kind: str) -> Values:
     return VALUES["float_counter"](sum=value) if isinstance(value, float) else VALUES["counter"](count=value)
 
 
-def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
-    counts, bounds = [int(one) for one in point["bucketCounts"]], point.get("explicitBounds", [])
-    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32 or "le" in texts:
-        raise RejectedError("the buckets do not fit")
-    numbers = [float(bound) for bound in bounds]
-    if any(map(math.isnan, numbers)) or any(not low < high for low, high in pairwise(numbers)):
-        raise RejectedError("the bounds do not rise")
-    repeated = len("".join([name, *texts, *texts.values()]).encode())
-    if len(bounds) * repeated > 16 * (repeated + 16 * len(bounds)):
-        raise RejectedError("the buckets are more than 16 times as large as the point")
-    for at, bound in enumerate(bounds):
-        tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
-        yield Metric((app, "counter", name + ".bucket", tags), VALUES["counter"](count=sum(counts[: at + 1])))
+def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> list[Metric]:
+    """Return the explicit buckets of a point, nothing for a single one."""
+    counts, bounds = (
+        [int(one) for one in point["bucketCounts"]],
+        [float(one) for one in point.get("explicitBounds", [])],
+    )
+    if len(texts) >= 32 or "bounds" in texts:
+        raise RejectedError("no room for the tag of the bounds")
+    packed = struct.pack(f"<{len(bounds)}d", *bounds)
+    values = VALUES["buckets"](count=count, bounds=packed, counts=struct.pack(f"<{len(counts)}Q", *counts))
+    try:
+        require_valid(values)
+    except ValueError as error:
+        raise RejectedError(str(error)) from error
+    tags = tuple(sorted((texts | {"bounds": bounds_tag(packed)}).items()))
+    return [Metric((app, "buckets", name, tags), values)] if bounds else []
 
 
 def _sketch(point: dict[str, Any], count: int) -> Sketch:

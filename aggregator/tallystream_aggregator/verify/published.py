@@ -194,8 +194,8 @@ def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> Unequa
 
 
 def _is_same(field: str, published: Any, replayed: Any) -> bool:
-    if field == "sketch":
-        return bool(_buckets(published) == replayed)
+    if field in ("sketch", "bounds", "counts"):
+        return bool((_buckets(published) if field == "sketch" else published) == replayed)
     if field == "overflow":
         return (published or False) is (replayed or False)
     if field in ZERO_IF_ABSENT:

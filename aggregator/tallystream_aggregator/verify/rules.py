@@ -370,12 +370,17 @@ def _text_size(identity: Identity) -> int:
 
 
 def _metric_size(identity: Identity) -> int:
-    return (1_600 if identity[1] == "counter" else 4_000) + 500 * len(identity[3]) + 4 * _text_size(identity)
+    of_type = 1_600 if identity[1] == "counter" else 4_000
+    return of_type + _bounds_size(identity) + 500 * len(identity[3]) + 4 * _text_size(identity)
 
 
 def row_size(identity: Identity) -> int:
     """Return what a metric counts in the table for each life that has it, in bytes."""
-    return 200 if identity[1] == "counter" else 600
+    return (200 if identity[1] == "counter" else 600) + _bounds_size(identity)
+
+
+def _bounds_size(identity: Identity) -> int:
+    return 16 * int(dict(identity[3])["bounds"].split("-")[0]) if identity[1] == "buckets" else 0
 
 
 def _life_size(instance: str, app: str) -> int:

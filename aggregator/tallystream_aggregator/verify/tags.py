@@ -19,14 +19,12 @@ class Tags:
     def sum_of(self, identity: Identity) -> Identity:
         """Return the identity of the sum that a metric is part of."""
         app, kind, name, tags = identity
-        return app, kind, name, tuple(tag for tag in tags if self._has(tag[0]) or _needs(kind, name, tag[0]))
+        return app, kind, name, tuple(tag for tag in tags if self._has(tag[0]) or _needs(kind, tag[0]))
 
     def _has(self, tag: str) -> bool:
         return tag not in self.dropped and (self.kept is None or tag in self.kept)
 
 
-def _needs(kind: str, name: str, tag: str) -> bool:
+def _needs(kind: str, tag: str) -> bool:
     """Return whether the sum would mean nothing without this tag."""
-    return (kind, tag) in (("position", "topic"), ("position", "partition")) or (
-        (kind, tag) == ("counter", "le") and name.endswith(".bucket")
-    )
+    return (kind, tag) in (("position", "topic"), ("position", "partition"), ("buckets", "bounds"))

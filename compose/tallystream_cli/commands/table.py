@@ -46,7 +46,7 @@ def aggregate(
         str | None,
         typer.Option(
             "--from",
-            help="Where a new table starts: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
+            help="Where a new table starts: earliest, latest, group, a time in UTC, or offsets as JSON; "
             "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,
@@ -99,27 +99,25 @@ def aggregate(
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate import job
-    from tallystream_aggregator.jobs.aggregate.memory import parse_memory
-    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_memory
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
     from tallystream_aggregator.times import HOUR_MS
 
     settings = AggregateSettings(
-        bootstrap_servers,
+        Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
         checkpoint,
-        topic_prefix=topic_prefix,
         topic_pattern=topic_pattern,
         partitions=o.parse_partitions(partitions),
-        kafka=o.kafka_options(kafka, os.environ),
         latency=latency,
         epoch_s=epoch,
         max_rate=max_rate,
         start=start,
         standby=standby,
         catch_up=catch_up,
-        on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
+        skip_lost=o.one_of("--on-data-loss", on_data_loss, "fail", "continue") == "continue",
         table=TableSettings(
             forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
             max_table_bytes=parse_memory("--table-memory", table_memory),

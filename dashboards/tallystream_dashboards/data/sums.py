@@ -19,7 +19,7 @@ MAX_MEASUREMENTS = 500
 ALWAYS = ("instances", "lives")
 """The fields of every point of a sum."""
 
-VALUE_FIELD = {"counter": "count", "meter": "count", "histogram": "count", "timer": "count", "position": "position"}
+VALUE_FIELD = dict.fromkeys(("counter", "meter", "histogram", "timer", "buckets"), "count") | {"position": "position"}
 """The field with the value, by type. For other types (updown, gauge) it is `sum`."""
 
 REPORTER = "tallystream.reporter."

@@ -14,7 +14,7 @@ Values = dict[str, float]
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     str(kind.__struct_config__.tag): tuple(
-        field for field in kind.__struct_fields__ if field not in ("name", "tags", "sketch")
+        field for field in kind.__struct_fields__ if field not in ("name", "tags", "sketch", "bounds", "counts")
     )
     for kind in METRIC_TYPES
 }

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from support.simulation.partition import Outcome, Partition
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Place, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -142,11 +142,14 @@ class SimulatedCluster:
         A `committed` reader gets no record of an aborted transaction, and none after the last stable offset.
 
         Raises:
-            LostRecordsError: the position is out of range, or there is no such partition.
+            LostRecordsError: the position is out of range.
+            BrokerError: there is no such partition.
         """
         partition = self.find(place)
-        if partition is None or not partition.start <= position <= partition.end:
-            raise LostRecordsError(place, position, None if partition is None else partition.bounds)
+        if partition is None:
+            raise unknown(place)
+        if not partition.start <= position <= partition.end:
+            raise LostRecordsError(place, position, partition.bounds)
         end = partition.stable if committed else partition.end
         records: list[Entry] = []
         for entry in partition.between(position, end):

@@ -6,7 +6,7 @@ import pytest
 
 from support.invalid_times import INVALID_TIMES
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.start_position import At, parse_start
+from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.times import parse_time, parse_time_ms
 from tallystream_aggregator.verify.job import VerifySettings
 
@@ -16,7 +16,6 @@ def test_a_time_without_an_offset_is_in_utc() -> None:
     assert parse_time_ms("2026-11-20T03:12") == parse_time_ms("2026-11-20T04:12+01:00") == 1_795_144_320_000
     assert [parse_time_ms(f"2026-11-20T03:12:00.{ms:03}") % 1000 for ms in range(1000)] == list(range(1000))
     assert parse_time("2026-11-20T04:12+01:00").isoformat() == "2026-11-20T03:12:00+00:00"
-    assert parse_start("ledger:2026-11-20T03:12") == At(1_795_144_320_000, ledger=True)
 
 
 @pytest.mark.parametrize("text", ["noon", "", *INVALID_TIMES])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.limits import __main__ as limits
 from benchmarks.limits.__main__ import inputs
-from benchmarks.limits.measuring import cost
+from benchmarks.limits.measuring import BYTES, cost
 
 if TYPE_CHECKING:
     import pytest
@@ -25,11 +25,17 @@ def test_there_are_two_hundred_inputs_of_every_parser() -> None:
 
 
 def test_only_what_is_documented_may_be_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small histogram with many bounds is: its counters have 70 times its bytes."""
-    arguments = ["--only", "OTLP histogram: 100 bounds, 0 attributes"]
+    """Streams with a start time each are: a point makes a life with a row, a sum and perhaps an event."""
+    arguments = ["--only", "OTLP protobuf: 1000 streams, each after"]
     assert limits.main(arguments) == 0
-    monkeypatch.setattr(limits, "DOCUMENTED", {"OTLP histogram": (1_000.0, 10.0)})
+    monkeypatch.setattr(limits, "DOCUMENTED", {"streams": (1_000.0, 10.0)})
     assert limits.main(arguments) == 1
+
+
+def test_a_bound_of_a_histogram_costs_little() -> None:
+    """All bounds are in one row and one sum, so the output is a few times the record, however many there are."""
+    found = [cost(one) for one in inputs() if one.parser == "OTLP histogram"]
+    assert max(one.bytes_of_byte for one in found) <= BYTES
 
 
 def test_the_cost_of_an_input_counts_what_it_publishes_and_stores() -> None:

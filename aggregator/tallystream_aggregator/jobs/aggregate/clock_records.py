@@ -24,8 +24,6 @@ UNMOVED_S = 1.0
 MANY = 50
 EVERY_S = 60.0
 """A partition gets a clock record at least this often: records of other shards do not advance the time of a shard."""
-UNNEEDED_EVERY_S = 3600.0
-"""The same while no life is living. Then lives can only be forgotten, after days."""
 
 
 class ClockTimer:
@@ -35,19 +33,18 @@ class ClockTimer:
         self._ends: dict[Place, tuple[int, float]] = {}
         self._last_s: dict[Place, float] = {}
 
-    def due(self, ends: Mapping[Place, int], now_s: float, *, living: bool = True) -> list[Place]:
+    def due(self, ends: Mapping[Place, int], now_s: float) -> list[Place]:
         """Return the partitions that need a clock record now. `ends` are the end offsets of all of them.
 
-        `living` tells whether a life may be living. Call it several times a second. The caller appends the records.
+        Call it several times a second. The caller appends the records.
         """
         quiet_s = UNMOVED_S * max(1.0, len(ends) / MANY)
-        every_s = EVERY_S if living else UNNEEDED_EVERY_S
         due = []
         for place, end in ends.items():
             before, since_s = self._ends.get(place, (end, now_s))
             if end != before:
                 since_s = now_s
-            if (living and now_s - since_s >= quiet_s) or now_s - self._last_s.setdefault(place, now_s) >= every_s:
+            if now_s - since_s >= quiet_s or now_s - self._last_s.setdefault(place, now_s) >= EVERY_S:
                 due.append(place)
                 since_s = self._last_s[place] = now_s
             self._ends[place] = end, since_s

@@ -23,9 +23,8 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings
-from tallystream_aggregator.stream.positions import by_place
+from tallystream_aggregator.stream.positions import LoopId, by_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,7 +200,7 @@ class Driver:
             settings.table,
             settings.spacing_s,
             max_rate=settings.max_rate,
-            skip_lost=settings.on_data_loss == "continue",
+            skip_lost=settings.skip_lost,
         )
         return EpochSettings(first, generation, str(stop_file.absolute()), settings.epoch_s)
 

@@ -12,8 +12,7 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
-from tallystream_aggregator.jobs.aggregate.memory import warn_of_memory
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets, ends_of
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
@@ -45,23 +44,22 @@ def run(settings: AggregateSettings) -> int:
         TallystreamError: only a person can continue; the message has the remedy. Or the broker can't be reached.
     """
     stop = StopRequest().install()
-    topics = settings.topics
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    topics, cluster = settings.topics, settings.cluster
+    kafka = cluster.options
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
-        with clients.broker_errors(settings.bootstrap_servers), checkpoint_errors(settings.checkpoint):
+        with clients.broker_errors(cluster.bootstrap_servers), checkpoint_errors(settings.checkpoint):
             check_login(kafka)
             admin = clients.admin(kafka)
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
-            health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+            health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
             selection = settings.selection(topics)
             access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
             looking = access(lambda: False)  # an early stop is no error
-            begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
+            begin = table_start(settings, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
-            warn_of_memory(settings, begin.shards)
-            lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
+            lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
             stack.callback(lease.close)
             lease.join()
             session = build_session(
@@ -77,7 +75,7 @@ def run(settings: AggregateSettings) -> int:
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            before, begin = begin, table_start(settings, kafka, looking)
+            before, begin = begin, table_start(settings, looking)
             if begin.loops != before.loops:
                 raise LeaseError(f"lease: another aggregator has begun a table of {begin.shards} shards: start again.")
             create_topics(admin, topics, shards=begin.shards, only=[topics.shards])
@@ -86,19 +84,18 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
-            group = stack.enter_context(clients.metadata_consumer(kafka, settings.topic_prefix + GROUP))
+            group = stack.enter_context(clients.metadata_consumer(kafka, topics.prefix + GROUP))
             if settings.store is not None:
-                cluster = clients.Cluster(settings.bootstrap_servers, settings.topic_prefix, settings.kafka)
                 health_of_ship = HealthSettings(own_metrics=settings.health.own_metrics)
                 stack.enter_context(shipping(ShipSettings(cluster, settings.store, health=health_of_ship), stop))
             ends: Offsets | None = None
             if settings.catch_up:
-                ends = resolve("latest", broker.partitions(), topics, kafka, broker)
+                ends = resolve("latest", broker.partitions(), cluster, broker)
             last = newest_row(broker, topics, "epoch")
             watch = QueryWatch(
                 TableTail(source, topics, begin.shards),
                 generations,
-                ends_of=partial(ends_of, admin),
+                broker=broker,
                 append_clocks=ClockRecords(kafka).send,
                 commit_offsets=partial(commit_offsets, group),
                 health=health,

@@ -11,19 +11,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.health import Health
@@ -32,20 +30,18 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.stream.broker import Positions
     from tallystream_aggregator.stream.epochs import EpochRow
+    from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 log = logging.getLogger(__name__)
 
 WATCH_S = 0.5
 """Seconds between two looks at the ends of the partitions."""
 
-TIMEOUT_S = 2.0
-"""The time for one request for the ends."""
-
 
 class QueryWatch:
     """Follows one query after the other of a driver. For one thread.
 
-    `ends_of` returns the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
+    `broker` tells the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
     begins. With `ends`, `is_done` tells whether all records up to them are in the published sums. `append_clocks`
     appends clock records to the partitions that need one. `commit_offsets` stores the positions in the consumer group,
     for people's tools: the aggregator reads from positions of its own.
@@ -56,7 +52,7 @@ class QueryWatch:
         tail: TableTail,
         generations: Generations,
         *,
-        ends_of: Callable[[Iterable[Place]], Positions],
+        broker: KafkaBroker,
         append_clocks: Callable[[Sequence[Place]], None],
         commit_offsets: Callable[[Positions], None],
         health: Health,
@@ -64,7 +60,7 @@ class QueryWatch:
         otlp: Sequence[str],
         ends: Offsets | None = None,
     ) -> None:
-        self._tail, self._ends_of, self._append_clocks = tail, ends_of, append_clocks
+        self._tail, self._broker, self._append_clocks = tail, broker, append_clocks
         self._commit_offsets, self._generations, self._health = commit_offsets, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._shards = max(1, len(tail.newest) - 1)
@@ -102,14 +98,7 @@ class QueryWatch:
         self.epochs += 1
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
-        self._health.progress.epoch(
-            progress["stateOperators"],
-            steps=sum(row.steps for row in rows),
-            restarts=sum(row.restarts for row in rows),
-            seconds=max((row.seconds for row in rows), default=0.0),
-            waited_s=min((row.waited_s for row in rows), default=0.0),
-            state_bytes=sum(row.state_bytes for row in rows),
-        )
+        self._health.progress.epoch(rows)
         if all(row.positions for row in rows):
             self._health.status.checked()
         else:  # a loop waits for the broker, or is not yet where it had published
@@ -147,7 +136,7 @@ class QueryWatch:
         if last or now_s - self._watched_s >= WATCH_S:
             self._watched_s = now_s
             try:
-                ends = self._ends_of([*self._tail.places, *self._published])
+                ends = self._broker.ends([*self._tail.places, *self._published])
                 self._watch(ends)
                 if not last:  # else nothing reads a record that is appended now
                     self._clock(ends, now_s)
@@ -159,8 +148,8 @@ class QueryWatch:
         moved = self._tail.poll(ends)
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
-        if last is not None and len(last.shards) in (0, len(newest) - 1):
-            self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
+        if last is not None and (found := summed(last)):
+            self._published = found
             if self._published != self._committed:
                 self._commit_offsets(self._published)
                 self._committed = self._published
@@ -172,8 +161,8 @@ class QueryWatch:
         if not self._was_claimed:
             self._records = records  # of earlier processes
         self._health.progress.watched(
-            by_topic(self._published),
-            by_topic({place: max(ends.get(place, 0), at) for place, at in self._published.items()}),
+            self._published,
+            {place: max(ends.get(place, 0), at) for place, at in self._published.items()},
             shards,
             records=records - self._records,
             generation=max((found.positions.claim[0] for found in newest.values() if found.positions), default=0),
@@ -183,9 +172,7 @@ class QueryWatch:
         """Append clock records. OTLP topics belong to others, which may not expect clock records there."""
         if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
             own = {place: ends[place] for place in self._published if place in ends and place.topic not in self._otlp}
-            shards = [one.shard for one in self._tail.newest.values()]
-            living = any(row is None or row.living for row in shards[: self._shards])
-            self._append_clocks(self._timer.due(own, now_s, living=living))
+            self._append_clocks(self._timer.due(own, now_s))
 
     def _note(self, batch: int, time_: str, loops: Sequence[EpochRow]) -> None:
         """Note the row of the ledger for a finished epoch that has moved."""
@@ -225,20 +212,3 @@ def commit_offsets(group: Consumer, positions: Positions) -> None:
         KafkaException: the commit failed.
     """
     group.commit(offsets=[TopicPartition(*place, at) for place, at in positions.items()], asynchronous=False)
-
-
-def ends_of(admin: AdminClient, places: Iterable[Place]) -> Positions:
-    """Return the ends of partitions.
-
-    Raises:
-        KafkaException: the broker did not answer in time, or does not know one of them. The next call may succeed.
-    """
-    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(*place): latest for place in places}
-    found = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-    try:
-        return {Place(one.topic, one.partition): future.result().offset for one, future in found.items()}
-    except KafkaException:
-        # After a restart of the broker, librdkafka would ask for the leaders of before, for minutes.
-        admin.list_topics(timeout=TIMEOUT_S)
-        raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
@@ -15,9 +15,9 @@ from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -32,6 +32,8 @@ MIN_EPOCH_S, MAX_EPOCH_S = 1.0, 100.0
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
+_MEMORY = re.compile(r"(\d{1,9})([kmgt]?)b?", re.IGNORECASE)
+_MEMORY_BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_latency(text: str) -> float:
@@ -51,35 +53,45 @@ def parse_latency(text: str) -> float:
     return latency_ms / 2000
 
 
+def parse_memory(option: str, text: str) -> int:
+    """Return an amount of memory, as in `800m` or `2g`, in bytes.
+
+    Raises:
+        ConfigError: `text` is none.
+    """
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(option, text, "give an amount of memory, as in 800m or 2g")
+    return int(found[1]) << _MEMORY_BITS[found[2].lower()]
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateSettings:
     """The settings of `tallystream aggregate`.
 
-    `checkpoint` is Spark's directory with the state of the table. `kafka` are librdkafka's options. `latency` is the
-    target for the time until a record is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints
-    in seconds, and `max_rate` the most records that each shard reads in a second, None for no limit. `start` is where a
-    new table begins (start_position), None for earliest if nothing before that was deleted. With `standby`, it waits
-    while another aggregator has the lease. With `catch_up`, it ends when all records that exist at its start are
-    summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops or continues when unread
-    records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`, beside the
-    OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
-    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None
-    for this machine. `store` is what it ships sums and events to, as `tallystream ship` does.
+    `checkpoint` is Spark's directory with the state of the table. `latency` is the target for the time until a record
+    is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints in seconds, and `max_rate` the
+    most records that each shard reads in a second, None for no limit. `start` is where a new table begins
+    (start_position), None for earliest if nothing before that was deleted. With `standby`, it waits while another
+    aggregator has the lease. With `catch_up`, it ends when all records that exist at its start are summed. `ready_file`
+    is created when it is ready. With `skip_lost`, it continues when unread records were deleted. `topic_pattern` and
+    `partitions` select what is read instead of all of `metrics`, beside the OTLP topics of `table`
+    (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the sums of a new table;
+    None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None for this machine.
+    `store` is what it ships sums and events to, as `tallystream ship` does.
     """
 
-    bootstrap_servers: str
+    cluster: Cluster
     checkpoint: Path
-    topic_prefix: str = ""
     topic_pattern: str | None = None
     partitions: tuple[int, ...] | None = None
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     latency: str = "1s"
     epoch_s: float = 60.0
     max_rate: int | None = None
     start: str | None = None
     standby: bool = False
     catch_up: bool = False
-    on_data_loss: Literal["fail", "continue"] = "fail"
+    skip_lost: bool = False
     table: TableSettings = field(default_factory=TableSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
@@ -102,17 +114,13 @@ class AggregateSettings:
             raise ConfigError("--max-rate", self.max_rate, "give a whole number above zero, or leave it out")
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
             raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
-        if self.on_data_loss not in ("fail", "continue"):
-            raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
         parse_start(self.start or "earliest")
         Selection("metrics", self.topic_pattern, self.partitions, self.table.otlp_topics)
-        if not self.bootstrap_servers:
-            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
 
     @property
     def topics(self) -> Topics:
         """The names of the topics."""
-        return Topics(self.topic_prefix, self.table.otlp_topics)
+        return Topics(self.cluster.topic_prefix, self.table.otlp_topics)
 
     @property
     def spacing_s(self) -> float:

@@ -1,10 +1,8 @@
-"""The start position of a new table: earliest, latest, a group's offsets, a time, the ledger at a time, or offsets."""
+"""The start position of a new table: earliest, latest, a group's offsets, a time, or offsets."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -12,18 +10,16 @@ from confluent_kafka import TopicPartition
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_aggregator.stream.broker import Place, Positions, unknown
 from tallystream_aggregator.stream.positions import by_place, by_topic
-from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
-    from tallystream_aggregator.kafka.ledger import LedgerRow
-    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.stream.broker import Bounds
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
@@ -31,26 +27,13 @@ GROUP = "tallystream-aggregator"
 """The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""
 
 OPTION = "--from"
-REMEDY = (
-    "give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, ledger:2026-11-20T10:00, or offsets as in "
-    '{"metrics":{"0":123}}'
-)
+REMEDY = 'give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, or offsets as in {"metrics":{"0":123}}'
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _decode_offsets = json_decoder(Offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class At:
-    """The first record appended at or after `ts_ms`. With `ledger`, the end of the last epoch that began by then."""
-
-    ts_ms: int
-    ledger: bool = False
-
-    def __str__(self) -> str:
-        return ("ledger:" if self.ledger else "") + datetime.fromtimestamp(self.ts_ms / 1000, UTC).isoformat()
-
-
-Start = Literal["earliest", "latest", "group"] | At | Offsets
+Start = Literal["earliest", "latest", "group"] | int | Offsets
+"""A number is a time in epoch ms. It stands for the first record appended at or after it."""
 
 
 def parse_start(text: str) -> Start:
@@ -69,46 +52,40 @@ def parse_start(text: str) -> Start:
         if not all(_PARTITION.fullmatch(partition) for partitions in offsets.values() for partition in partitions):
             raise ConfigError(OPTION, text, REMEDY)
         return offsets
-    when = text.removeprefix("ledger:")
     try:
-        return At(parse_time_ms(when), ledger=when != text)
+        return parse_time_ms(text)
     except ValueError as error:
         raise ConfigError(OPTION, text, REMEDY) from error
 
 
-def resolve(
-    start: Start, read: Mapping[str, Collection[int]], topics: Topics, kafka: Mapping[str, str], broker: KafkaBroker
-) -> Offsets:
+def resolve(start: Start, read: Mapping[str, Collection[int]], cluster: Cluster, broker: KafkaBroker) -> Offsets:
     """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 
     `read` and the result are by topic and partition.
 
     Raises:
-        ConfigError: a partition has no start position: the group has no offset of it, the ledger begins later, or the
-            offsets do not name it. Or the offset of a partition is beyond its end.
+        ConfigError: a partition has no start position: the group has no offset of it, or the offsets do not name it.
+            Or the offset of a partition is beyond its end.
         BrokerError, KafkaException: the broker did not answer in time.
     """
     places = [Place(topic, p) for topic, partitions in read.items() for p in partitions]
     recorded: Positions | None = None
     if start == "group":
-        with clients.metadata_consumer(kafka, topics.prefix + GROUP) as consumer:
+        with clients.metadata_consumer(cluster.options, cluster.topic_prefix + GROUP) as consumer:
             asked = [TopicPartition(*place) for place in places]
             committed = consumer.committed(asked, timeout=clients.TIMEOUT_S)
         recorded = {Place(tp.topic, tp.partition): tp.offset for tp in committed}
-    elif isinstance(start, At) and start.ledger:
-        rows = ledger.rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
-        recorded = by_place(begin_of(rows, start.ts_ms))
     elif isinstance(start, dict):
         recorded = by_place(start)
     bounds = broker.bounds(places)  # after these, as the ends may increase
     if missing := [place for place in places if place not in bounds]:
-        raise BrokerError(f"{missing[0]}: the broker does not know it now.")
+        raise unknown(missing[0])
     wanted = {place: found.end if start == "latest" else found.first for place, found in bounds.items()}
     if recorded is not None:
         _require_offsets(start, recorded, bounds)
         wanted = recorded
-    elif isinstance(start, At):
-        later = broker.offsets_at(places, start.ts_ms)
+    elif isinstance(start, int):
+        later = broker.offsets_at(places, start)
         wanted = {place: offset if offset >= 0 else bounds[place].end for place, offset in later.items()}
     return by_topic({place: max(found.first, wanted[place]) for place, found in bounds.items()})
 
@@ -124,12 +101,3 @@ def _require_offsets(start: Start, found: Positions, bounds: Mapping[Place, Boun
             wrong.append(f"{place.topic}, partition {place.partition}, ends at {known.end}, before {offset}")
     if wrong:
         raise ConfigError(OPTION, str(start), f"{'; '.join(wrong)}; {REMEDY}")
-
-
-def begin_of(rows: Iterable[LedgerRow], at_ms: int) -> Offsets:
-    """Return where the last epoch begins that began by this time, nothing if there is none.
-
-    It may last a minute, so its end would leave out records that came after the time.
-    """
-    begins = [row.start for row in rows if row.kind == "epoch" and row.ts <= at_ms]
-    return begins[-1] if begins else {}

@@ -42,7 +42,7 @@ class TableStart(NamedTuple):
         return self.shards if self.shards == 1 else self.shards + 1
 
 
-def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: KafkaBroker) -> TableStart:
+def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
     """Return how the table begins, or goes on as it is on `metrics-table` now. Another driver may begin it meanwhile.
 
     A table that is on `metrics-table` takes precedence over the setting `start`.
@@ -57,11 +57,11 @@ def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: K
     selection = settings.selection(topics)
     read = broker.partitions()
     selection.require_all(read)
-    require_append_time(clients.admin(kafka), read)
+    require_append_time(clients.admin(settings.cluster.options), read)
     log.info("reading %s", ", ".join(read))
     positions = visible_row(broker, Place(topics.table, 0), 0)
     if positions is None:
-        return _new(settings, topics, kafka, broker, read)
+        return _new(settings, broker, read)
     if settings.start is not None:
         log.warning(
             "%s has a table, which continues: --from is ignored; to begin a new one, delete the topics %s, %s and %s",
@@ -86,14 +86,8 @@ def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: K
     return TableStart({}, shards, tags)
 
 
-def _new(
-    settings: AggregateSettings,
-    topics: Topics,
-    kafka: Mapping[str, str],
-    broker: KafkaBroker,
-    read: Mapping[str, Collection[int]],
-) -> TableStart:
-    offsets = resolve(parse_start(settings.start or "earliest"), read, topics, kafka, broker)
+def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Collection[int]]) -> TableStart:
+    offsets = resolve(parse_start(settings.start or "earliest"), read, settings.cluster, broker)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
     if missing and settings.start is None:
         raise ConfigError(

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.stream.broker import Place, Positions
-from tallystream_aggregator.stream.positions import PositionsRow, key_of, newest_in
+from tallystream_aggregator.stream.positions import PositionsRow, key_of, loops_of, newest_in
 from tallystream_aggregator.table.rows import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import RawRecord, Source
+    from tallystream_aggregator.stream.broker import Place, Positions, RawRecord, Source
 
 LAST = 512
 """How many offsets at the end of a partition are read. At fifty steps a second, rows are about 100 offsets apart."""
@@ -48,9 +47,7 @@ class TableTail:
 
     def __init__(self, source: Source, topics: Topics, shards: int) -> None:
         self._source = source
-        self.places = [Place(topics.table, shard) for shard in range(shards)]
-        if shards > 1:
-            self.places.append(Place(topics.shards, shards))
+        self.places = [loop.rows for loop in loops_of(topics, shards)]
         self.newest = {place.partition: ShardRows() for place in self.places}
         self._at: Positions = dict.fromkeys(self.places, 0)
 
@@ -62,7 +59,11 @@ class TableTail:
             BrokerError: the broker rejects the request.
             TallystreamError: another version wrote the newest positions.
         """
-        at = {place: max(self._at[place], ends[place] - LAST) for place in self.places if ends[place] > self._at[place]}
+        at = {
+            place: max(self._at[place], ends[place] - LAST)
+            for place in self.places
+            if ends.get(place, 0) > self._at[place]
+        }
         found, wait_s = False, READ_S if any(self._at.values()) else FIRST_READ_S
         self._source.assign(at)
         while any(at[place] < ends[place] for place in at):

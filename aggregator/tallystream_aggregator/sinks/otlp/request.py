@@ -5,6 +5,7 @@ Source: "Metrics Data Model" and "OTLP Specification" (opentelemetry.io/docs/spe
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,7 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tallystream import record
 from tallystream.decoding import json_decoder
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, numbers, refused
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, is_bound, numbers, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,6 +102,9 @@ class _Builder:
         elif type_ in _UNITS and "count" in fields:
             kind, made = _distribution(fields, _sketch(point) if self._buckets else None)
             getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind).data_points.add(**cumulative, **made)
+        elif type_ == "buckets" and "count" in fields:
+            data = self._metric(app, name, "histogram").histogram
+            data.data_points.add(**cumulative, **_explicit_buckets(fields))
         elif type_ == "gauge" and "sum" in fields:
             self._metric(app, name, "gauge").gauge.data_points.add(**common, **_value(fields.pop("sum")))
         for field, value in fields.items():
@@ -146,6 +150,14 @@ def _distribution(fields: dict[str, float], sketch: Sketch | None) -> tuple[str,
     if sketch is None:
         return "histogram", made | {"bucket_counts": [made["count"]]}
     return "exponential_histogram", made | _buckets(sketch)
+
+
+def _explicit_buckets(fields: dict[str, float]) -> dict[str, Any]:
+    """Remove and return the values of explicit buckets. The name of each of their fields is a bound, and rises."""
+    bounds = [name for name in fields if is_bound(name)]
+    up_to = [0, *(int(fields.pop(name)) for name in (*bounds, "count"))]
+    counts = [high - low for low, high in pairwise(up_to)]
+    return {"count": up_to[-1], "explicit_bounds": map(float, bounds), "bucket_counts": counts}
 
 
 def _quantiles(fields: dict[str, float]) -> dict[str, Any]:

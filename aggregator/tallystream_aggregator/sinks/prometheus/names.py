@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tallystream_aggregator.sinks.base import RESERVED, free
+from tallystream_aggregator.sinks.base import RESERVED, free, is_bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +72,7 @@ _FIELDS: dict[str, _Fields] = {
     "histogram": _DISTRIBUTION,
     "timer": _DISTRIBUTION | _RATES,
     "position": {"position": ("counter", "_total"), "start": ("gauge", "_start")},
+    "buckets": {},  # each field is a bound, or the count
 }
 
 LABELS = RESERVED | {"name", "quantile", "le"}
@@ -81,11 +82,12 @@ _LABEL = re.compile(r"(?!__|U__)[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Place(NamedTuple):
-    """The place of a field's value: a sample of a family of this kind, with the label `quantile` if there is one."""
+    """The place of a field's value: a sample of a family of this kind, with the label `quantile` or `le`, if any."""
 
     family: str
     kind: Kind
     quantile: str = ""
+    le: str = ""
 
 
 def family_name(name: str) -> str:
@@ -99,6 +101,8 @@ def place(name: str, metric_type: str, field: str) -> Place | None:
     """Return the place of a sum's field, None if the type has no such field."""
     if field in _OF_EVERY_SUM:
         return Place(_OF_EVERY_SUM[field], "gauge")
+    if metric_type == "buckets" and (field == "count" or is_bound(field)):
+        return Place(family_name(name), "untyped", le="+Inf" if field == "count" else field)
     found = _FIELDS.get(metric_type, {}).get(field)
     if found is None:
         return None

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_EXPANSION, VALUE_BYTES = 16, 16
+"""How many times the size of a point its samples may have; what a value takes. Explicit buckets may have 4,096."""
+
 EMPTY = "the newest sums are not known yet"
 """The reason of a sink that has no points."""
 
@@ -131,7 +134,9 @@ def families(sums: Collection[Held]) -> list[Family]:
                 family = found[place.family] = Family(place.family, place.kind, help_, [])
             elif family.kind != place.kind:
                 found[place.family] = family._replace(kind="untyped")
-            labels = {**held.labels, "quantile": place.quantile} if place.quantile else held.labels
+            labels = held.labels
+            if place.quantile or place.le:
+                labels = {**labels, **({"le": place.le} if place.le else {"quantile": place.quantile})}
             family.samples.append(Sample(value, labels))
     return [family for _, family in sorted(found.items())]
 
@@ -140,5 +145,8 @@ def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
     if not names.known(point.tags.get("metric_type", "")):
         return "it is not a sum"
+    fields, labels = len(point.fields), sum(len(key) + len(value) for key, value in point.tags.items())
+    if fields * labels > MAX_EXPANSION * (labels + VALUE_BYTES * fields):
+        return f"each of its {fields} samples would repeat {labels} characters of labels"
     text = [value for value in point.fields.values() if isinstance(value, str)]
     return text or refused(point) or None

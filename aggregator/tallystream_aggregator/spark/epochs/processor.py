@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
-from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
@@ -56,7 +55,9 @@ CHECK_EVERY_S = 0.05
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """The function of glibc that returns free memory to the system. Other C libraries have none."""
 
-# Not DDL text: Python would call Spark's JVM to parse it.
+# Not DDL text: Python would call Spark's JVM to parse it in each batch.
+_NUMBER = StructType([StructField("number", LongType())])
+_PACKED = StructType([StructField("packed", BinaryType())])
 _TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), ByTopic: StringType()}
 EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
 """The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
@@ -117,6 +118,43 @@ class _Loop:
 
 _in_memory: dict[tuple[str, int], _Loop] = {}
 """(name of `metrics-table`, shard) → its loop."""
+
+
+class SparkStore:
+    """`tallystream_aggregator.table.storage.Store` over the state of the key that Spark is handling.
+
+    Delivery: the next batch sees the changes of a batch if, and only if, that batch was committed.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._head = handle.getValueState("table", _PACKED)
+        self._entries = handle.getMapState("log", _NUMBER, _PACKED)
+
+    def head(self) -> bytes | None:
+        """Return the head."""
+        stored = self._head.get()
+        return None if stored is None else bytes(stored[0])
+
+    def set_head(self, head: bytes) -> None:
+        """Replace the head."""
+        self._head.update((head,))
+
+    def entry(self, number: int) -> bytes | None:
+        """Return an entry."""
+        stored = self._entries.getValue((number,))
+        return None if stored is None else bytes(stored[0])
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry, or replace it."""
+        self._entries.updateValue((number,), (entry,))
+
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        self._entries.removeKey((number,))
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
 
 
 class EpochProcessor(StatefulProcessor):

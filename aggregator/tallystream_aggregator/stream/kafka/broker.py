@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import TopicMetadata
 
     from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.stream.broker import Source, Writer
+    from tallystream_aggregator.stream.broker import Positions, Source, Writer
 
 METADATA_S = 2.0
 """The time for one request of the topics, which can't be interrupted."""
@@ -117,7 +117,15 @@ class KafkaBroker:
         end = self._offsets(stable, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         return {place: Bounds(first[place], stable[place], offset) for place, offset in end.items()}
 
-    def offsets_at(self, places: Collection[Place], ts_ms: int) -> dict[Place, int]:
+    def ends(self, places: Collection[Place]) -> Positions:
+        """Return the ends of those of these partitions that exist, open transactions included.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        return self._offsets(places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def offsets_at(self, places: Collection[Place], ts_ms: int) -> Positions:
         """Return the offset of the first record appended at or after a time, -1 if there is none.
 
         Raises:
@@ -137,7 +145,7 @@ class KafkaBroker:
             self._timeouts.check_stop()
             time.sleep(PAUSE_S)
 
-    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> Positions:
         def ask(left: list[Place], timeout_s: float) -> dict[Place, Future[Any]]:
             asked = {TopicPartition(*place): spec for place in left}
             found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
@@ -169,4 +177,5 @@ class KafkaBroker:
             if left:
                 self._timeouts.check_stop()
                 time.sleep(PAUSE_S)
+                self._topics()  # else librdkafka may ask for the leaders of before a restart, for minutes
         return answers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, unknown
 from tallystream_aggregator.stream.kafka.calls import MISSING, OUT_OF_RANGE, TRANSIENT, error_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class KafkaSource:
             return
         # Another broker than the leader may have said so, or one that has just started.
         position, bounds = self._positions[place], self._bounds([place]).get(place)
-        if bounds is None or not bounds.first <= position <= bounds.end:
+        if bounds is None:
+            raise unknown(place)
+        if not bounds.first <= position <= bounds.end:
             raise LostRecordsError(place, position, bounds)
         self.assign(self._positions)
 

@@ -96,6 +96,23 @@ class Sum:
             self.integers += sign * value
 
 
+class Counts(Sum):
+    """A sum of lists of counts, of which each has 8 bytes and the lowest comes first, as one whole number.
+
+    No count takes more than its 8 bytes, unless the total of all counts exceeds 64 bits.
+    """
+
+    __slots__ = ()
+
+    def replace(self, old: bytes | None, new: bytes | None) -> None:  # type: ignore[override]
+        """Remove `old` and add `new`. None stands for no list."""
+        super().replace(_whole(old), _whole(new))
+
+
+def _whole(counts: bytes | None) -> int | None:
+    return None if counts is None else int.from_bytes(counts, "little")
+
+
 class Extreme:
     """The minimum or maximum of many values; `better` compares two of them.
 

@@ -6,6 +6,8 @@ import sys
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
 from tallystream_aggregator.table.arithmetic.sketches import checked_sketch, have_valid_sketches
@@ -14,9 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 Value = int | float | None
-Values = tuple[Value, ...]
+Values = tuple[Value | bytes, ...]
+"""The values of one metric. The bounds and the counts of explicit buckets are bytes."""
+
 Stored = tuple[Values, Sketch | None]
 """What the table keeps of a metric: its values, and its sketch if it has one."""
+
 Totals = dict[str, Value]
 """The summed fields of one metric. A field without a value is None."""
 
@@ -84,25 +89,33 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
     values = list(new)
     for index, is_lowest in widening:
         before, now = old[index], new[index]
-        if now is None or (before is not None and (before <= now if is_lowest else before >= now)):
+        if now is None or (before is not None and (before <= now if is_lowest else before >= now)):  # type: ignore[operator]  # both are numbers, or bounds
             values[index] = before
     return tuple(values)
 
 
 def is_above(values: Values, baseline: Values | None) -> bool:
     """Tell whether the count of `values` is above that of a baseline, which is 0 without one."""
-    return (values[0] or 0) > (0 if baseline is None else baseline[0] or 0)
+    return (values[0] or 0) > (0 if baseline is None else baseline[0] or 0)  # type: ignore[operator]  # numbers
 
 
 def since_baseline(kind: str, values: Values, baseline: Values) -> Values:
     """Return the values without those of a baseline. Extremes are those of the whole stream, if it counted anything."""
     if not is_above(values, baseline):
-        return tuple(_ZERO[name] if adds == TOTAL else None for name, adds in TYPES[kind])
+        fields = zip(values, TYPES[kind], strict=True)
+        return tuple(_nothing(name, value) if adds == TOTAL else None for value, (name, adds) in fields)
     pairs = zip(values, baseline, TYPES[kind], strict=True)
     return tuple(_rest(value, base) if adds == TOTAL else value for value, base, (_, adds) in pairs)
 
 
-def _rest(value: Value, base: Value) -> Value:
+def _nothing(name: str, value: Value | bytes) -> Value | bytes:
+    return bytes(len(value)) if isinstance(value, bytes) else _ZERO[name]
+
+
+def _rest(value: Value | bytes, base: Value | bytes) -> Value | bytes:
+    if isinstance(value, bytes) or isinstance(base, bytes):
+        counts, before = (np.frombuffer(one, "<u8") for one in (value, base))  # type: ignore[arg-type]  # both are bytes
+        return (counts - before).tobytes() if (counts >= before).all() else None
     return None if value is None or base is None else value - base
 
 
@@ -121,7 +134,7 @@ def _within(value: Value) -> Value:
     return None if value is None else max(-sys.float_info.max, min(value, sys.float_info.max))
 
 
-def _bounded(value: Value) -> Value:
+def _bounded(value: Value | bytes) -> Value | bytes:
     # A gauge may be any JSON number. A whole number beyond 64 bits is stored as the nearest float.
     if isinstance(value, int) and not -MAX_COUNT - 1 <= value <= MAX_COUNT:
         try:

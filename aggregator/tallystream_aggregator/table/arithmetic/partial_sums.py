@@ -7,6 +7,7 @@ lives. The partial sums of several shards merge into the sum of the metric (rule
 from __future__ import annotations
 
 import operator
+import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from tallystream import record
 from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
-from tallystream_aggregator.table.arithmetic.exact_sum import Extreme, Sum
+from tallystream_aggregator.table.arithmetic.exact_sum import Counts, Extreme, Sum
 from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
 
 SumOrExtreme = Sum | Extreme
 
-_SUM, _MIN, _MAX = range(3)
-_OPERATIONS = {LOWEST: (_MIN,), HIGHEST: (_MAX,)}
+_SUM, _MIN, _MAX, _COUNTS = range(4)
+_OPERATIONS = {LOWEST: (_MIN,), HIGHEST: (_MAX,), "value": (_SUM, _MIN, _MAX), "counts": (_COUNTS,)}
+"""The operations of a field, by its name or by how it adds up."""
 _CELLS = {
     kind: tuple(
         (index, operation, field.adds == CURRENT)
         for index, field in enumerate(fields)
-        for operation in ((_SUM, _MIN, _MAX) if field.name == "value" else _OPERATIONS.get(field.adds, (_SUM,)))
+        for operation in _OPERATIONS.get(field.name) or _OPERATIONS.get(field.adds, (_SUM,))
     )
     for kind, fields in TYPES.items()
 }
@@ -145,7 +147,7 @@ class PartialSum:
                 totals["number"] = self.lives
             elif name == "count":
                 totals[name] = int(_read(cell) or 0)
-            else:
+            elif self.kind != "buckets":
                 totals[name] = _read(cell)
         if self.kind in DISTRIBUTIONS and self.cells[1].terms < self.cells[0].terms:  # type: ignore[union-attr]
             totals["sum"] = None  # a life has a count and no sum
@@ -157,6 +159,8 @@ class PartialSum:
         totals, overflow = saturated(self.totals())
         row = sums.Sum(app=app, name=name, type=kind, tags=dict(tags), ts=ts_ms, offsets=offsets, **totals)  # type: ignore[arg-type]  # by type
         row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
+        if self.kind == "buckets" and not overflow:
+            row.bounds, row.counts = self._buckets()
         if row.number and row.sum is not None and not overflow:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
@@ -165,6 +169,15 @@ class PartialSum:
                 setattr(row, field, _rounded(value))
             row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
+
+    def _buckets(self) -> tuple[list[float], list[int]]:
+        """Return the bounds and the counts of explicit buckets. They are empty if a life counts and has none."""
+        count, bounds, counts = self.cells
+        if bounds.value is None or counts.terms < count.terms:  # type: ignore[union-attr]  # two are sums
+            return [], []
+        size = len(bounds.value)  # type: ignore[arg-type]  # bytes
+        data = counts.integers.to_bytes(size + 8, "little")  # type: ignore[union-attr]
+        return list(struct.unpack(f"<{size // 8}d", bounds.value)), list(struct.unpack(f"<{size // 8 + 1}Q", data))  # type: ignore[arg-type]
 
     def stored(self) -> _Stored:
         """Return the stored form. No extreme may be lost."""
@@ -211,7 +224,9 @@ def _rounded(quantile: float) -> float:
 
 
 def _cell(operation: int) -> SumOrExtreme:
-    return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
+    if operation in (_MIN, _MAX):
+        return Extreme(operator.lt if operation == _MIN else operator.gt)
+    return Sum() if operation == _SUM else Counts()
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:
@@ -223,7 +238,7 @@ _Stored = tuple[
     int,
     int,
     int,
-    list[tuple[int, str, int, str] | Value],
+    list[tuple[int, str, int, str] | Value | bytes],
     tuple[list[tuple[int, int, tuple[record.Buckets, ...]]], str, int] | None,
 ]
 """(type, living lives, instances, forgotten lives, cells, merged sketch).

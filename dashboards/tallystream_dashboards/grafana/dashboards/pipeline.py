@@ -180,9 +180,9 @@ _TABLE = _panel(
 )
 _STATE = _panel(
     title="State",
-    description="The bytes that the newest epoch wrote to Spark's state, and the memory of Spark's state store.",
+    description="The bytes of the table in Spark's state.",
     unit="bytes",
-    queries=_internal_metrics("table.state_bytes", "state.memory_bytes"),
+    queries=_internal_metrics("table.state_bytes"),
 )
 _POINTS = _panel(
     title="Points a second",

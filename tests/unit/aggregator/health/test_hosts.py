@@ -6,8 +6,8 @@ import http.client
 
 import pytest
 
-from tallystream_aggregator.health.hosts import ENV, AllowedHosts
-from tallystream_aggregator.health.server import HealthServer, Response
+from tallystream_aggregator.health.server import HOSTS_ENV as ENV
+from tallystream_aggregator.health.server import AllowedHosts, HealthServer, Response
 
 HARMLESS = ["", "localhost", "LOCALHOST:80", "app.localhost:80", "localhost.", "127.0.0.1:9", "10.2.3.4", "[::1]:8501"]
 NAMES = ["evil.example", "evil.example:8501", "localhost.evil.example", "127.0.0.1.evil.example", "lag:9400", "[", ":"]

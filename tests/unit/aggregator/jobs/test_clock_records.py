@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, UNNEEDED_EVERY_S, ClockTimer
+from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, ClockTimer
 from tallystream_aggregator.stream.broker import Place
 
 ONE, TWO = Place("metrics", 0), Place("metrics", 1)
@@ -40,11 +40,3 @@ def test_many_partitions_get_as_many_records_a_second_as_fifty() -> None:
     ends = {Place("metrics", number): 0 for number in range(100)}
     found = [len(timer.due(ends, second / 2)) for second in range(9)]
     assert found == [0, 0, 0, 0, 100, 0, 0, 0, 100]
-
-
-def test_while_no_life_is_living_a_record_an_hour_is_enough() -> None:
-    """When one is living again, the partition is quiet since its last record."""
-    timer = ClockTimer()
-    due_s = [second for second in range(0, 8000, 10) if timer.due({ONE: 0}, float(second), living=False)]
-    assert due_s == [UNNEEDED_EVERY_S, 2 * UNNEEDED_EVERY_S]
-    assert timer.due({ONE: 0}, 8000.0) == [ONE]

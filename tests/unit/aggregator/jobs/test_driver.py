@@ -12,6 +12,7 @@ from tallystream_aggregator.jobs.aggregate import driver as module
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
@@ -98,7 +99,7 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
     checkpoint.mkdir(exist_ok=True)
     return Driver(
         None,  # type: ignore[arg-type]
-        AggregateSettings("b:9092", checkpoint),
+        AggregateSettings(Cluster("b:9092"), checkpoint),
         None,  # type: ignore[arg-type]
         TableStart({}, 1, SumTags()),
         lease=script,  # type: ignore[arg-type]

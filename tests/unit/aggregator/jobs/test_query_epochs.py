@@ -31,7 +31,6 @@ class Query:
         self.lastProgress = {
             "batchId": batch,
             "timestamp": "1970-01-01T00:00:02.500Z",
-            "stateOperators": [{"numRowsTotal": 3, "memoryUsedBytes": 8}] * 2,
             "observedMetrics": {"epochs": {"shards": shards}},
         }
         return self  # type: ignore[return-value]  # what is used of it
@@ -45,7 +44,7 @@ def watch(health: Health) -> QueryWatch:
     return QueryWatch(
         tail,
         generations,
-        ends_of=unused,
+        broker=unused,
         append_clocks=unused,
         commit_offsets=unused,
         health=health,
@@ -92,7 +91,7 @@ def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health)
 
 
 def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
-    """The state has those of each operator. The time is that of the busiest loop."""
+    """They are added up."""
     rows = [
         EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, positions=AT),
         EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, positions=AT),
@@ -101,4 +100,4 @@ def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
     lines = [line for line in health.metrics().text.splitlines() if not line.startswith("#")]
     found = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
     assert (found["tallystream_steps_total"], found["tallystream_restarts_total"]) == (5, 1)
-    assert (found["tallystream_state_rows"], found["tallystream_table_state_bytes"]) == (6, 11)
+    assert found["tallystream_table_state_bytes"] == 11

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
+    import pytest
+
     from tallystream_aggregator.kafka.ledger import LedgerRow
 
 
@@ -60,7 +59,7 @@ class Outside:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         self.committed.append(offsets)
 
-    def ends_of(self, places: Any) -> dict[Place, int]:
+    def ends(self, places: Any) -> dict[Place, int]:
         """Return ends."""
         return dict.fromkeys(places, self.end)
 
@@ -74,7 +73,7 @@ class Outside:
 def watch(outside: Outside, health: Health | None = None, **options: Any) -> QueryWatch:
     health = health or Health("aggregate", HealthSettings())
     one: Any = outside
-    given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
+    given = {"broker": outside, "append_clocks": outside.clocks.append, "begin": {}, **options}
     given["commit_offsets"] = outside.commit
     return QueryWatch(one, one, health=health, otlp=("otlp",), **given)
 
@@ -183,8 +182,8 @@ def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatc
     watched.follow(last=True)
     outside.end = 150
     watched.follow(last=True)
-    published = {"metrics": {"0": 100}}
-    assert noted == [(published, published)] * 2 + [(published, {"metrics": {"0": 150}})]
+    published = {Place("metrics", 0): 100}
+    assert noted == [(published, published)] * 2 + [(published, {Place("metrics", 0): 150})]
 
 
 def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
@@ -232,31 +231,3 @@ def test_own_partitions_get_clock_records() -> None:
         watched._watched_s = float("-inf")
         watched.follow()
     assert outside.clocks == [[], [Place("metrics", 0)]]
-
-
-class RestartedBroker:
-    """An admin client that knows the leaders of before a restart until it asks for the topics."""
-
-    def __init__(self) -> None:
-        self.outdated = True
-
-    def list_topics(self, **_: object) -> None:
-        """Learn the leaders."""
-        self.outdated = False
-
-    def list_offsets(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
-        """Return the end of each partition, or the error of the leader."""
-        found: Future[Any] = Future()
-        if self.outdated:
-            found.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
-        else:
-            found.set_result(SimpleNamespace(offset=7))
-        return dict.fromkeys(asked, found)
-
-
-def test_the_ends_are_known_again_after_a_restart_of_the_broker() -> None:
-    """The first request fails. Without the next ones, nothing would be committed and no clock record appended."""
-    admin: Any = RestartedBroker()
-    with pytest.raises(KafkaException):
-        ends_of(admin, [Place("metrics", 0)])
-    assert ends_of(admin, [Place("metrics", 0)]) == {Place("metrics", 0): 7}

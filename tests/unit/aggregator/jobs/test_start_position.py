@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.start_position import At, begin_of, parse_start, resolve
-from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 
 if TYPE_CHECKING:
@@ -29,12 +28,7 @@ def test_the_three_words_are_start_positions(word: str) -> None:
 @pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20 10:00:00", "2026-11-20T12:00+02:00"])
 def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
     """It does not depend on the machine's time zone."""
-    assert parse_start(text) == At(TEN_O_CLOCK)
-
-
-def test_a_time_may_be_one_of_the_ledger() -> None:
-    """It means the end of an epoch instead of the time of a record."""
-    assert parse_start("ledger:2026-11-20T10:00") == At(TEN_O_CLOCK, ledger=True)
+    assert parse_start(text) == TEN_O_CLOCK
 
 
 def test_offsets_are_by_topic_and_partition() -> None:
@@ -45,7 +39,7 @@ def test_offsets_are_by_topic_and_partition() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "yesterday", "{", '{"metrics":3}', "xledger:2026-11-20T10:00", "ledger:", "Latest"),
+        *("", "yesterday", "{", '{"metrics":3}', "x2026-11-20T10:00", "Latest"),
         *('{"metrics":{"p0":1}}', '{"metrics":{"-1":1}}', '{"metrics":{"00":1}}'),
         *('{"\udcff":{}}', '{"x":' + "[" * 100_000),
     ],
@@ -72,10 +66,10 @@ class HundredRecords:
 def resolved(start: Start, partition: int = 0) -> Offsets:
     """Return where a start position begins."""
     broker: Any = HundredRecords()
-    return resolve(start, {"metrics": [partition]}, Topics(), {}, broker)
+    return resolve(start, {"metrics": [partition]}, Cluster("b:9092"), broker)
 
 
-@pytest.mark.parametrize(("start", "begin"), [("earliest", 10), ("latest", 100), (At(5), 15), (At(90), 100)])
+@pytest.mark.parametrize(("start", "begin"), [("earliest", 10), ("latest", 100), (5, 15), (90, 100)])
 def test_a_start_is_the_offset_of_its_record(start: Start, begin: int) -> None:
     """After the last record there is only the end."""
     assert resolved(start) == {"metrics": {"0": begin}}
@@ -83,7 +77,7 @@ def test_a_start_is_the_offset_of_its_record(start: Start, begin: int) -> None:
 
 def test_a_partition_that_the_broker_does_not_know_now_has_no_start() -> None:
     """It would begin at its first record later."""
-    with pytest.raises(BrokerError, match="metrics:1: the broker does not know it now"):
+    with pytest.raises(BrokerError, match="topic metrics: it has no partition 1 now"):
         resolved("latest", 1)
 
 
@@ -97,25 +91,3 @@ def test_an_offset_beyond_the_end_is_rejected() -> None:
     """A typo would otherwise skip all records up to it."""
     with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
         resolved({"metrics": {"0": 101}})
-
-
-def test_a_time_in_the_ledger_is_the_begin_of_its_epoch() -> None:
-    """The epoch at that time may last a minute: a table that began at its end would lack what came after the time."""
-    rows = [
-        LedgerRow(kind="opened", generation=1, ts=TEN_O_CLOCK - 70_000),
-        *(
-            LedgerRow(
-                kind="epoch",
-                generation=1,
-                batch=number,
-                ts=TEN_O_CLOCK - 60_000 + 60_000 * number,
-                start={"metrics": {"0": 10 * number}},
-                end={"metrics": {"0": 10 * number + 10}},
-            )
-            for number in range(3)
-        ),
-    ]
-    assert begin_of(rows, TEN_O_CLOCK + 59_999) == {"metrics": {"0": 10}}
-    assert begin_of(rows, TEN_O_CLOCK) == {"metrics": {"0": 10}}
-    assert begin_of(rows, TEN_O_CLOCK - 1) == {"metrics": {"0": 0}}
-    assert begin_of(rows, TEN_O_CLOCK - 65_000) == {}

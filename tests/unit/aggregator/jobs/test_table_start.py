@@ -11,6 +11,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
@@ -39,7 +40,7 @@ def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any)
     broker: Any = SimpleNamespace(partitions=lambda: {"metrics": [0, 1], "otlp": [0]})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "visible_row", lambda *_: published)
-        return table_start(AggregateSettings("b:9092", tmp_path, **options), {}, broker)
+        return table_start(AggregateSettings(Cluster("b:9092"), tmp_path, **options), broker)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:

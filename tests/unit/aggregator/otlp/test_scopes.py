@@ -91,7 +91,6 @@ def test_the_points_of_a_scope_are_those_of_read_metric() -> None:
     assert points.rejected == [read[3]]
     assert [(group.start_ns, group.time_ns) for group in points.groups] == [(5, 7), (6, 7)]
     assert points.groups[0].metrics == [*read[0].metrics, *read[2].metrics]
-    assert points.groups[0].firsts == [read[0].metrics[0], read[2].metrics[0]]
     assert points.groups[1].metrics == read[1].metrics
 
 

@@ -46,8 +46,9 @@ def at(value: float, start: float, time: float) -> bytes:
 def sums_of(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the fields of all sums of a table, by type and name."""
     table.publish_all()
+    fields = (*VALUES, "bounds", "counts")
     return {
-        (total.type, total.name): {field: value for field in VALUES if (value := getattr(total, field)) is not None}
+        (total.type, total.name): {name: value for name in fields if (value := getattr(total, name)) not in (None, [])}
         for total in table.outputs().totals
     }
 
@@ -99,13 +100,16 @@ def test_the_points_of_an_sdk_count_though_their_start_is_their_own_time() -> No
     assert summed(record(metric)) == {("counter", "requests"): {"count": 0}}
 
 
-def distributions(count: int, start: float, time: float) -> bytes:
-    """Return a record with a distribution of each kind that has so many values of 2, or no sum if they are odd."""
+def distributions(count: int, start: float, time: float, low: int = 0) -> bytes:
+    """Return a record with a distribution of each kind that has so many values of 2, or no sum if they are odd.
+
+    In the explicit buckets, `low` of them are in the first bucket.
+    """
     times = {"start_time_unix_nano": ns(start), "time_unix_nano": ns(time), "count": count}
     given_sum = {"sum": 2.0 * count} if count % 2 == 0 else {}
     extremes = {"min": 2.0, "max": 2.0}
     explicit = pb.HistogramDataPoint(
-        explicit_bounds=[1.0, 3.0], bucket_counts=[0, count, 0], **times, **given_sum, **extremes
+        explicit_bounds=[1.0, 3.0], bucket_counts=[low, count - low, 0], **times, **given_sum, **extremes
     )
     exponential = pb.ExponentialHistogramDataPoint(scale=0, **times, **given_sum, **extremes)
     exponential.positive.bucket_counts.append(count)
@@ -128,10 +132,13 @@ def test_distributions_have_baselines() -> None:
     counted = {"count": 4, "sum": 8.0}
     assert found["histogram", "e"] == found["histogram", "x"] == counted | {"min": 2.0, "max": 2.0}
     assert found["histogram", "s"] == counted
-    assert found["counter", "e.bucket"] == {"count": 4}
+    assert found["buckets", "e"] == {"count": 4, "bounds": [1.0, 3.0], "counts": [0, 4, 0]}
     assert "sum" not in summed(distributions(11, 30, 30), distributions(14, 30, 40))["histogram", "e"]
     nothing = summed(distributions(11, 30, 30))
     assert nothing["histogram", "e"] == nothing["histogram", "x"] == {"count": 0, "sum": 0.0}
+    assert nothing["buckets", "e"] == {"count": 0}
+    fallen = summed(distributions(10, 30, 30, low=2), distributions(14, 30, 40, low=1))
+    assert fallen["buckets", "e"] == {"count": 4}, "one bucket has less than before the stream began"
 
 
 def test_a_baseline_stays_when_its_life_is_forgotten() -> None:

@@ -44,10 +44,19 @@ def test_a_field_never_changes_its_type(kind: str) -> None:
 
 
 def test_every_number_of_a_sum_is_a_field() -> None:
-    """Numbers that name the sum's origin are not, and the sketch is beside the fields."""
+    """Those of its origin are not. The sketch is beside the fields, and each explicit bucket has a field."""
     only_if_true = {"overflow"}
-    origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "sketch"}
+    origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "sketch", "bounds", "counts"}
     assert {*VALUES, *ALWAYS} == set(Sum.__struct_fields__) - origin - only_if_true
+
+
+def test_explicit_buckets_have_a_field_for_each_bound() -> None:
+    """It has the values up to there. The point has the suffix `.bucket`, so it is not beside that of the histogram."""
+    row = Sum(app="a", name="t", type="buckets", count=6, bounds=[0.5, 1.0], counts=[1, 2, 3], lives=1, ts=5)
+    made = point(row)
+    assert (made.measurement, made.tags) == ("t.bucket", {"app": "a", "metric_type": "buckets"})
+    assert made.fields == {"count": 6, "0.5": 1, "1.0": 3, "lives": 1, "instances": 0, "retired": 0}
+    assert list(made.fields)[-2:] == ["0.5", "1.0"]
 
 
 def test_a_gauge_without_a_living_life_has_only_its_number() -> None:

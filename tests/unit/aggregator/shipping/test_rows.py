@@ -59,7 +59,7 @@ def test_the_short_form_is_a_point_without_a_life() -> None:
     assert (made.tags["instance"], made.fields) == ("script", {"count": 7})
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", sorted(NAMES.keys() - {"buckets"}))
 def test_every_value_of_a_row_is_a_field(kind: str) -> None:
     """A field always has the same type."""
     values = dict.fromkeys(NAMES[kind], 3)

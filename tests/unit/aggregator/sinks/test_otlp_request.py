@@ -140,10 +140,22 @@ MAIN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("kind", MAIN)
 def test_each_type_becomes_a_metric_of_opentelemetry(kind: str) -> None:
     """Counts are monotonic Sums, updowns non-monotonic Sums, distributions Summaries, and other fields gauges."""
     assert metrics(sum_point(kind, 7, NOW_MS, "m", {"topic": "x"})) == MAIN[kind] | every_sum(kind)
+
+
+def test_explicit_buckets_are_a_histogram() -> None:
+    """Without bounds, as when they overflow, it has one bucket."""
+    row = Sum(app="a", name="m", type="buckets", count=6, bounds=[-0.5, 1.0], counts=[1, 2, 3], ts=NOW_MS)
+    values = {"count": "6", "bucketCounts": ["1", "2", "3"], "explicitBounds": [-0.5, 1.0]}
+    for one, wanted in ((row, values), (replace(row, bounds=[], counts=[]), {"count": "6", "bucketCounts": ["6"]})):
+        found = metrics(point(one))["m.bucket"]["histogram"]
+        assert found["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
+        (made,) = found["dataPoints"]
+        assert {name: made.get(name) for name in wanted} == wanted
+        assert made["startTimeUnixNano"] == "1"
 
 
 def test_an_app_is_a_resource_and_a_metric_has_the_points_of_all_its_series() -> None:

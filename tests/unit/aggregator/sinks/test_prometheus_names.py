@@ -43,6 +43,8 @@ _tags = st.dictionaries(
         ("batch", "timer", "min", Place("batch_seconds_min", "gauge")),
         ("consumer.position", "position", "position", Place("consumer_position_total", "counter")),
         ("consumer.position", "position", "start", Place("consumer_position_start", "gauge")),
+        ("t.bucket", "buckets", "-0.5", Place("t_bucket", "untyped", le="-0.5")),
+        ("t.bucket", "buckets", "count", Place("t_bucket", "untyped", le="+Inf")),
         ("orders.total", "counter", "count", Place("orders_total", "counter")),
         ("orders.processed", "counter", "lives", Place("tallystream_living_lives", "gauge")),
         ("tallystream.sums", "gauge", "sum", Place("tallystream_sums_value", "gauge")),

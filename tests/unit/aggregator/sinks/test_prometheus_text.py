@@ -44,6 +44,30 @@ def test_the_last_point_is_shown_with_its_fields_only(step_ms: int, shown_before
     assert shown[names.SUM_TIME] == 1 + step_ms / 1000
 
 
+def test_explicit_buckets_have_a_sample_for_each_bound_but_not_for_many_long_labels() -> None:
+    """As a histogram of Prometheus, with the label `le`. Each sample repeats all labels."""
+    sink = PrometheusSink("127.0.0.1", 0)
+    row = Sum(app="a", name="t", type="buckets", count=6, bounds=[0.5, 1.0], counts=[1, 2, 3], ts=NOW_MS)
+    many = Sum(
+        app="a",
+        name="u",
+        type="buckets",
+        tags={"k": "v" * 500},
+        ts=NOW_MS,
+        count=0,
+        bounds=[float(bound) for bound in range(500)],
+        counts=[0] * 501,
+    )
+    sink.write([point(row), point(many)])
+    sink.show()
+    lines = [line for line in sink.metrics().text.splitlines() if "_bucket{" in line]
+    assert lines == [
+        f't_bucket{{name="t.bucket",app="a",metric_type="buckets",le="{le}"}} {count}'
+        for le, count in (("+Inf", 6), ("0.5", 1), ("1.0", 3))
+    ]
+    assert sink.refusals.number == 1
+
+
 def test_an_overflow_is_a_sample() -> None:
     """Other sums have no such sample."""
     sink = PrometheusSink("127.0.0.1", 0)

@@ -15,9 +15,8 @@ from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
-from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.epochs import Pace, StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.restore import MissingRowsError
 
 SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]

@@ -27,10 +27,12 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.errors: list[int] = []
         self.asked: list[int] = []
+        self.metadata = 0
 
     def list_topics(self, timeout: float) -> Any:
         """Return both partitions."""
         assert timeout <= kafka.METADATA_S
+        self.metadata += 1
         if self.errors and self.errors[0] == KafkaError._TRANSPORT:
             raise KafkaException(KafkaError(self.errors.pop(0)))
         return SimpleNamespace(topics={"in": SimpleNamespace(partitions={0: None, 1: None})})
@@ -73,6 +75,13 @@ def test_a_partition_without_a_leader_is_asked_again(admin: FakeAdmin, code: int
     admin.errors = [code]
     assert broker().bounds([A, B]) == {A: Bounds(3, 7, 9), B: Bounds(3, 7, 9)}
     assert admin.asked == [2, 1, 2, 2]
+
+
+def test_the_ends_are_known_again_after_a_restart_of_the_broker(admin: FakeAdmin) -> None:
+    """The client would ask for the leaders of before. So it asks for the topics first."""
+    admin.errors = [KafkaError.FENCED_LEADER_EPOCH]
+    assert broker().ends([A]) == {A: 9}
+    assert admin.metadata == 1
 
 
 def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:

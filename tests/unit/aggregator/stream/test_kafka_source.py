@@ -141,14 +141,22 @@ def test_an_outage_means_that_nothing_is_there(consumer: FakeConsumer, code: int
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART])
-@pytest.mark.parametrize("bounds", [Bounds(5, 9, 9), Bounds(0, 1, 1), None])
-def test_records_are_lost_if_the_leader_says_so(consumer: FakeConsumer, code: int, bounds: Bounds | None) -> None:
-    """They were deleted, or the end is below the position, or the topic is gone."""
+@pytest.mark.parametrize("bounds", [Bounds(5, 9, 9), Bounds(0, 1, 1)])
+def test_records_are_lost_if_the_leader_says_so(consumer: FakeConsumer, code: int, bounds: Bounds) -> None:
+    """They were deleted, or the end is below the position."""
     source_ = source(A, bounds=bounds)
     consumer.queue = [record(A, 1), event(A, code)]
     with pytest.raises(LostRecordsError) as raised:
         source_.read(100, 0)
     assert (raised.value.place, raised.value.position, raised.value.bounds) == (A, 2, bounds)
+
+
+def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:
+    """The broker may have just started."""
+    source_ = source(A, bounds=None)
+    consumer.queue = [event(A, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    with pytest.raises(BrokerError, match="it has no partition"):
+        source_.read(100, 0)
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART])

@@ -7,7 +7,7 @@ import pytest
 from support.simulation.direct import METRICS, Direct
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import BrokerError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
 
 OTHER = Place("metrics", 1)
@@ -109,7 +109,7 @@ def test_an_outage_is_tried_again_after_longer_and_longer_waits_which_begin_anew
 
 
 def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
-    """A broker that has just started may not know it. If it stays away, a person must decide."""
+    """A broker that has just started may not know it."""
     direct = Direct(partitions=2)
     loop = direct.loop()
     direct.feed(1)
@@ -123,33 +123,6 @@ def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
     direct.feed(7, place=OTHER, key=b"app-2")
     loop.run_epoch(direct.store, (1, 2), 1)
     assert direct.published() == {METRICS: 1, OTHER: 2}
-    partitions.pop()
-    back_s = float("inf")
-    with pytest.raises(LostRecordsError, match="it is gone"):
-        loop.run_epoch(direct.store, (1, 3), 60)
-
-
-def test_a_partition_that_is_missing_for_a_moment_after_a_long_outage_is_waited_for() -> None:
-    """A broker that is back may know its partitions only seconds later, however long it was away."""
-    direct = Direct(partitions=2)
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    loop.close()
-    direct.feed(5, place=OTHER)
-    partitions = direct.cluster.topics["metrics"].partitions
-    away, began_s = partitions.pop(), direct.monotonic()
-
-    def fail(_request: str) -> None:
-        since_s = direct.monotonic() - began_s
-        if since_s < 60:
-            raise UnavailableError("no answer")
-        if since_s > 75 and not partitions[1:]:
-            partitions.append(away)
-
-    direct.fail = fail
-    for batch in range(1, 8):
-        loop.run_epoch(direct.store, (1, batch), 20)
-    assert direct.published() == {METRICS: 0, OTHER: 1}
 
 
 def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:

@@ -15,9 +15,8 @@ from support.simulation.direct import METRICS, ROWS, TABLE, Direct
 from support.simulation.system import LEASE, TOPICS
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
-from tallystream_aggregator.stream.layout import Layout, LoopId
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -106,16 +105,6 @@ def test_other_tags_and_more_shards_at_once() -> None:
     table.change(sum_tags=SumTags())
     table.run()
     assert table.sums == {"0": 1, "1": 10, "2": 100, "3": 1000, None: 0}
-
-
-def test_the_layout_that_the_table_has_is_not_written_again() -> None:
-    """A command that is run again after an error finds that all is done."""
-    table = Changed()
-    table.change(shards=2)
-    table.flush()
-    ends = {place: table.cluster.partition(place).end for place in table.cluster.places(TOPICS.table, TOPICS.agg)}
-    assert table.change(shards=2, sum_tags=SumTags()) == Layout(2)
-    assert {place: table.cluster.partition(place).end for place in ends} == ends
 
 
 @pytest.mark.parametrize("shards", [1, 2])

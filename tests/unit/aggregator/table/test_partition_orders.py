@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.replayed import lasting, replay
-from support.schedules import BEGIN_MS, TopicRecord, sketch
+from support.schedules import BEGIN_MS, TopicRecord, explicit_buckets, sketch
 from support.tables import Sums, Tables, table_settings
 from tallystream.ulid import new_ulid
 
 LIFE = new_ulid(BEGIN_MS)
-KINDS = ("counter", "float_counter", "meter", "histogram", "timer", "position")
+KINDS = ("counter", "float_counter", "meter", "histogram", "timer", "buckets", "position")
 
 
 def snapshot(seq: int, metrics: list[dict[str, Any]], *, complete: bool = True, part: int = 0) -> bytes:
@@ -45,6 +45,9 @@ def metric(chance: random.Random, kind: str, part: int) -> dict[str, Any]:
         # The same count has the same sum: of two values with the same count and seq, no rule could choose one.
         found |= {"sum": number * 1.5} | {n: chance.choice([None, chance.random()]) for n in ("min", "max")}
         found |= {"sketch": sketch(random.Random(number), number)} if number % 2 else {}
+    if kind == "buckets":
+        body, tags = explicit_buckets(random.Random(number), number, {})
+        found |= body | {"tags": tags}
     if kind in ("meter", "timer"):
         found |= {f"{name}_rate": chance.random() for name in ("mean", "m1", "m5", "m15")}
     return found
