@@ -119,7 +119,7 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
     else:
         records = [ProducerRecord(newest.topic, instance.encode(), forget.value(), newest.partition)]
     tags = first.sum_tags
-    sums = {(app, name, kind, tags.of(name, kind, own)) for app, name, kind, own in metrics}
+    sums = {(app, name, kind, tags.of(kind, own)) for app, name, kind, own in metrics}
     return Plan(records, sorted(lives.values()), sorted(sums))
 
 
