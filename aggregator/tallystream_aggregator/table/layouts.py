@@ -34,7 +34,7 @@ COLUMN_BYTES = 300
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
 """Types of the two arrays of a block: 4 and 8 bytes."""
-_NAMES = {of: name for name, of in CLASSES.items()}
+_NAMES: dict[type[object], str] = {of: name for name, of in CLASSES.items()}
 _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
 

@@ -133,11 +133,13 @@ class Buckets:
     @classmethod
     def decode(cls, encoded: Sequence[record.Buckets]) -> Self:
         """Return the buckets of a record that `require_valid` accepts."""
+        if not encoded:
+            return cls()
         counts: list[int] = []
         for each in encoded:
             counts += [0] * (each.offset - encoded[0].offset - len(counts))
             counts += _little_endian(array(_CODES[each.width], each.counts))
-        decoded = cls(encoded[0].offset if encoded else 0, counts)
+        decoded = cls(encoded[0].offset, counts)
         decoded.trim()
         return decoded
 

@@ -39,6 +39,7 @@ _CELLS = {
     for kind, fields in TYPES.items()
 }
 DISTRIBUTIONS = {"histogram", "timer"}
+_SHARES = tuple(sketches.SHARES.values())
 _encode = msgspec.json.Encoder().encode
 
 
@@ -165,7 +166,7 @@ class PartialSum:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for field, value in zip(sketches.SHARES, merged.quantiles([*sketches.SHARES.values()]), strict=True):
+            for field, value in zip(sketches.SHARES, merged.quantiles(_SHARES), strict=True):
                 setattr(row, field, _rounded(value))
             row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
