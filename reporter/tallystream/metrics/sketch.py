@@ -62,7 +62,7 @@ class Buckets:
 
     def __init__(self, offset: int = 0, counts: Sequence[int] = ()) -> None:
         self.offset = offset
-        self.counts = packed(counts)
+        self.counts = packed(counts) if counts else array("B")
 
     def spread(self, other: Buckets) -> int:
         """Return the number of buckets from the lowest to the highest of both."""
@@ -135,11 +135,15 @@ class Buckets:
         """Return the buckets of a record that `require_valid` accepts."""
         if not encoded:
             return cls()
-        counts: list[int] = []
-        for each in encoded:
-            counts += [0] * (each.offset - encoded[0].offset - len(counts))
-            counts += _little_endian(array(_CODES[each.width], each.counts))
-        decoded = cls(encoded[0].offset, counts)
+        decoded = cls(encoded[0].offset)
+        if len(encoded) == 1 and encoded[0].width == 1:  # the usual case
+            decoded.counts = array("B", encoded[0].counts)
+        else:
+            counts: list[int] = []
+            for each in encoded:
+                counts += [0] * (each.offset - encoded[0].offset - len(counts))
+                counts += _little_endian(array(_CODES[each.width], each.counts))
+            decoded.counts = packed(counts)
         decoded.trim()
         return decoded
 
@@ -251,7 +255,7 @@ class Sketch:
         Raises:
             ValueError: the sketch is empty, or a share is not from 0 to 1.
         """
-        if any(not 0 <= share <= 1 for share in shares):
+        if shares and not 0 <= min(shares) <= max(shares) <= 1:
             raise ValueError(f"shares go from 0 to 1, not {list(shares)}")
         passed = list(accumulate((*reversed(self.negative.counts), self.zeros, *self.positive.counts)))
         count, zeros_at = passed[-1], len(self.negative.counts)

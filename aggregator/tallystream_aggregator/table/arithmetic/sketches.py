@@ -265,10 +265,11 @@ class MergedSketch:
         if self.missing:
             return None
         if self.only is not None:
-            total = Sketch.decode(self.only)
+            total, zeros = Sketch(self.only.scale), self.only.zero_count
+            total.positive, total.negative = Buckets.decode(self.only.positive), Buckets.decode(self.only.negative)
         else:
-            total = _sketch_of(self.not_empty())
-            total.zeros = self.zeros
+            total, zeros = _sketch_of(self.not_empty()), self.zeros
+        total.zeros = zeros
         if not (total.positive.counts or total.negative.counts):
             total.scale = 0
         return total if total.count else None
