@@ -60,8 +60,8 @@ lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy s
 format: setup ## let ruff format and fix what it can
 	@.venv/bin/ruff check -q --fix . ; .venv/bin/ruff format -q .
 
-docs: setup ## the documentation as a site, with the API reference: .build/docs/index.html
-	@exec scripts/docs
+docs: ## the documentation as a site, with the API reference: .build/docs/index.html
+	@scripts/setup && exec scripts/docs
 
 lock: ## make requirements.lock again from the pyproject files
 	@scripts/lock

@@ -1,7 +1,7 @@
 """Measure what hostile records may cost: python -m benchmarks.limits [--all] [--only TEXT] [--memory MB].
 
 Every input is about 64 KiB of records for one of the parsers. It is applied to a table, published and stored. The table
-has the worst inputs, or all of them; the last line says how many were within the limits of docs/security.md.
+has the worst inputs, or all of them; the last line says how many were within the limits of docs/performance.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORST = 15
 """How many inputs are shown of each kind of cost, without --all."""
 
 DOCUMENTED = {"streams": (120.0, 25.0), "OTLP sketch": (150.0, 15.0)}
-"""What docs/security.md names as beyond the limits, by a text in the name → ms for 64 KiB, bytes for a byte."""
+"""What docs/performance.md names as beyond the limits, by a text in the name → ms for 64 KiB, bytes for a byte."""
 
 RESTORED = (
     "new lives, living, of one instance",
@@ -54,7 +54,7 @@ def measured(only: str) -> Iterator[tuple[str, Cost]]:
 
 
 def is_documented(name: str, of: Cost) -> bool:
-    """Tell whether docs/security.md names an input as beyond the limits, and with this cost."""
+    """Tell whether docs/performance.md names an input as beyond the limits, and with this cost."""
     known = (limits for text, limits in DOCUMENTED.items() if text in name)
     return any(of.ms_of_64_kib <= ms and of.bytes_of_byte <= made for ms, made in known)
 

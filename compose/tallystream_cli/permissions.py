@@ -15,7 +15,9 @@ _START, _END = "<!-- acls -->\n", "<!-- end -->"
 
 
 class Permission(NamedTuple):
-    """The operations that a command performs on a topic, a group or a transactional ID, in Kafka's words, and why.
+    """The operations that a command performs on a topic, a group or a transactional ID, in Kafka's words.
+
+    `why` is for those who read this list.
 
     A `name` that ends in `*` is a prefix; `*` alone is every name.
     """
@@ -124,9 +126,12 @@ def commands() -> list[str]:
 
 
 def table() -> str:
-    """Return the table of docs/security.md."""
-    rows = [("command", "resource", "name", "operations", "why"), ("---",) * 5]
-    rows += [(one.command, one.resource, f"`{one.name}`", ", ".join(one.operations), one.why) for one in PERMISSIONS]
+    """Return the table of docs/security.md: names for which a command needs the same share a row."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for one in PERMISSIONS:
+        names.setdefault((one.command, one.resource, ", ".join(one.operations)), []).append(f"`{one.name}`")
+    rows = [("command", "resource", "operations", "names"), ("---",) * 4]
+    rows += [(*key, ", ".join(found)) for key, found in names.items()]
     return "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- |", "---|") for row in rows)
 
 

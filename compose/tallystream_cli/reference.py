@@ -1,7 +1,7 @@
 """Generate the tables of docs/configuration.md: every option of every command.
 
-`python -m tallystream_cli.reference docs/configuration.md` updates the tables. The text around the tables and the last
-cell of each row are written by hand and kept.
+`python -m tallystream_cli.reference docs/configuration.md` updates the tables. The text around the tables, and the
+notes in italics at the end of rows, are written by hand and kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Option(NamedTuple):
 
     names: str
     default: str
-    environment: str
     meaning: str
 
 
@@ -84,8 +83,9 @@ def _option(param: Any) -> Option:
     else:
         names = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
     variables = [param.envvar] if isinstance(param.envvar, str) else param.envvar or []
-    meaning = " ".join((getattr(param, "help", None) or "").split()).replace("|", "\\|")
-    return Option(names, _default(param), ", ".join(f"`{name}`" for name in variables), meaning)
+    named = f"({', '.join(f'`{name}`' for name in variables)})" if variables else ""
+    meaning = " ".join([*(getattr(param, "help", None) or "").split(), *named.split()]).replace("|", "\\|")
+    return Option(names, _default(param), meaning)
 
 
 def _default(param: Any) -> str:
@@ -100,26 +100,25 @@ def _default(param: Any) -> str:
 
 
 def _notes(table: str) -> dict[str, str]:
-    """Return the last cells of the rows by the option's names and meaning, and by its names alone."""
-    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines() if line.startswith("| `")]
+    """Return the notes at the end of the meanings, by the option's names and meaning, and by its names alone."""
     notes: dict[str, str] = {}
-    for names, *_, meaning, note in ([cell.strip() for cell in cells] for cells in rows):
-        if note:
-            notes[f"{names} {meaning}"] = note
-            notes.setdefault(names, note)
+    for names, meaning, note in re.findall(r"^\| (`.+?`) \| .*\| (.*?) ?\*([^*]+)\* \|$", table, re.MULTILINE):
+        notes[f"{names} {meaning}"] = note
+        notes.setdefault(names, note)
     return notes
 
 
 def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: bool) -> str:
     if not rows:
         return "It has no options but those of several commands.\n"
-    header = ["option", *(["of"] if shared else []), "default", "environment", "meaning", "when to change it"]
+    header = ["option", *(["of"] if shared else []), "default", "meaning"]
     lines = [header, ["---"] * len(header)]
     for option, users in rows:
         commands = [users] if shared else []
-        note = notes.get(f"{option.names} {option.meaning}") or notes.get(option.names, "")
-        lines.append([option.names, *commands, option.default, option.environment, option.meaning, note])
-    return "".join(f"| {' | '.join(cells)} |\n".replace("|  |", "| |") for cells in lines)
+        note = notes.get(f"{option.names} {option.meaning}") or notes.get(option.names)
+        meaning = f"{option.meaning} *{note}*" if note else option.meaning
+        lines.append([option.names, *commands, option.default, meaning])
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.history import History
-from support.many_series import write_many_series
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -134,16 +133,3 @@ def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     sink.close()
     with serving(folder, spec) as url:
         yield url, past.last_ms
-
-
-@pytest.fixture(scope="session")
-def crowded_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Serve apps of 1, 20 and 60 instances and 40 groups. Yield the URL and the time of the last round, epoch ms."""
-    folder = tmp_path_factory.mktemp("crowd")
-    spec = f"local:{folder / 'store.db'}"
-    sink = open_sink(StoreSettings.parse(spec))
-    sink.setup()
-    last_ms = write_many_series(sink, groups=40)
-    sink.close()
-    with serving(folder, spec) as url:
-        yield url, last_ms

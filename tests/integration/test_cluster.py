@@ -30,7 +30,7 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
     """After SIGKILL of the worker with the table, its executor and its Python under load, sums stay exact.
 
     The driver continues, and the other worker loads the table from the shared checkpoint. Then the same job continues
-    under spark-submit on that worker, as in docs/cluster.md: exact by the replay and the journal, and published once.
+    under spark-submit on that worker, as in docs/deploy.md: exact by the replay and the journal, and published once.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 40)
     fleet.publish(200)

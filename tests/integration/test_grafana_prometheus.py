@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from support import images
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
@@ -152,6 +153,21 @@ def test_the_rules_file_is_valid(tmp_path: Path) -> None:
     assert (result.returncode, f"SUCCESS: {len(RULES)} rules found" in result.stdout) == (0, True), (
         result.stdout + result.stderr
     )
+
+
+def test_promtool_accepts_the_configuration_of_compose(tmp_path: Path) -> None:
+    """Prometheus' own check finds no error in it, and in the rules that the service mounts."""
+    images.init_env(tmp_path)
+    service = images.resolved(tmp_path / ".env")["services"]["prometheus"]
+    text = (images.COMPOSE / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8")
+    for one in service["volumes"]:
+        if one["type"] == "bind":
+            text = text.replace(one["target"], one["source"])
+    (tmp_path / "prometheus.yaml").write_text(text, encoding="utf-8")
+    command = ["promtool", "check", "config", tmp_path / "prometheus.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"SUCCESS: \d+ rules found", done.stdout)
 
 
 def test_rules_fire_on_their_faults_only(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from support.exactness import dead_letters
 from support.kafka import end_offsets, latest_sums, read_topic
 from support.otlp import counter, encode, number, resource_metrics
 from support.otlp_applications import Application, compile_java, find_javac, java_application, python_application
-from support.otlp_oracle import Tags, assert_quantiles, expected_sums, exported, newest, read_points
+from support.otlp_points import Tags, exported, newest, read_points
 from support.shipping import shipper
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry, record
@@ -71,8 +71,8 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
 ) -> None:
     """Twelve kills, at random, of applications in Python and Java and of the Collector: the sums are exact.
 
-    Each sum is that of the newest points in Kafka: counts, sums, buckets and quantiles agree with a decoder of the
-    test. An application that is killed and exports again is one restart event. Nothing is refused, and verify agrees.
+    Verify, which has a decoder of its own, agrees with each of them. An application that is killed and exports again is
+    one restart event. Nothing is refused.
     """
     if find_javac() is None:
         pytest.skip("there is no javac: install a JDK, for example the package openjdk-17-jdk-headless")
@@ -113,17 +113,10 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
         aggregator.wait_committed(otlp_topic, end_offsets(servers, otlp_topic), 120, "the OTLP topic is summed")
         assert aggregator.stop() == 0, aggregator.output()
     assert all(end_offsets(servers, otlp_topic).values()), "each of the two partitions has records"
-    last = newest(read_points(servers, otlp_topic))
-    rows = {
-        (kind, name, tags): row
-        for (_, name, kind, tags), row in latest_sums(servers, topics.agg).items()
-        if kind != "gauge"
-    }
-    wanted = expected_sums(last)
-    assert {key: {field: getattr(row, field) for field in wanted.get(key, ())} for key, row in rows.items()} == wanted
-    names = {name for _, name, _ in wanted if not name.startswith("otlp.")}  # the SDK for Java counts its exports, too
-    assert names == {"requests", "active", "size", "latency", "late"}
-    assert_quantiles(rows["histogram", "latency", ()], [point for point in last if point.kind.startswith("exp")])
+    names = {name for _, name, kind, _ in latest_sums(servers, topics.agg) if kind != "gauge"}
+    # The SDK for Java counts its exports, too.
+    own = {name for name in names if not name.startswith("otlp.")}
+    assert own == {"requests", "active", "size", "latency", "late"}
     processes = exported(servers, otlp_topic)
     assert restarts(servers, topics) == {instance: len(pids) - 1 for instance, pids in processes.items()}
     assert all(len(pids) >= 2 for pids in processes.values())

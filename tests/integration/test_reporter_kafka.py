@@ -17,8 +17,6 @@ from tallystream.record import Counter, Snapshot, decode
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from confluent_kafka.admin import AdminClient
 
     from tallystream_cli.servers.broker import KafkaBroker
@@ -130,16 +128,6 @@ def test_an_outage_of_the_broker_neither_blocks_nor_loses(broker: KafkaBroker, t
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 
 
-def test_without_a_broker_every_call_returns(tmp_path: Path) -> None:
-    """If no broker can be reached, start, updates, report_now and stop return in time and raise nothing."""
-    registry = MetricRegistry("orders")
-    with KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01) as reporter:
-        registry.counter("c").inc()
-        assert not reporter.report_now(timeout=0.5)
-        assert not reporter.stop(timeout=0.5)
-    assert reporter.sent == 0
-
-
 def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> None:
     """Threads count and call report_now at the same time: a record has the count of every call that returned True."""
     registry = MetricRegistry("orders")
@@ -196,33 +184,3 @@ def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) 
     snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 5
     assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
-
-
-SPAWNING = """
-    import multiprocessing, sys
-    from tallystream import KafkaReporter, MetricRegistry
-    registry = MetricRegistry("orders")
-    counter = registry.counter("c")
-    servers, topic = sys.argv[1:]
-    reporter = KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance="i", interval=60).start()
-    def work():
-        counter.inc(7)
-    if __name__ == "__main__":
-        counter.inc(100)
-        children = [multiprocessing.get_context("spawn").Process(target=work) for _ in range(2)]
-        for child in children: child.start()
-        for child in children: child.join()
-        assert [child.exitcode for child in children] == [0, 0]
-"""
-
-
-def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    """A parent and two spawned children of one instance ID each send a final report: the sum is exact."""
-    script = tmp_path / "spawning.py"
-    script.write_text(textwrap.dedent(SPAWNING))
-    program = [sys.executable, script, broker.bootstrap_servers, topic]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    snapshots = read_snapshots(broker.bootstrap_servers, topic)
-    assert len({snapshot.life for snapshot in snapshots}) == 3
-    assert sum_of_lives(snapshots, "c") == 100 + 2 * 7

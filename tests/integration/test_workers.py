@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -25,6 +23,7 @@ from support.wait import wait_until
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
@@ -43,10 +42,11 @@ def system(
 
 
 class WebServer:
-    """A guide's server and its workers on a free port, and a client that repeats a request whose connection ends."""
+    """A server of the guide on a free port, and a client that repeats a request whose connection ends."""
 
-    def __init__(self, system: System, guide: str, max_requests: int = 0) -> None:
-        serve, curl = commands(guide)
+    def __init__(self, system: System, server: str, max_requests: int = 0) -> None:
+        serve = next(words for words in commands("web") if words[0] == server)
+        curl = next(words for words in commands("web") if words[0] == "curl")
         self.port = free_port()
         system.environment |= {"GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{self.port}", "UVICORN_PORT": str(self.port)}
         if max_requests:
@@ -97,11 +97,11 @@ class WebServer:
             list(pool.map(self.order, numbers))
 
 
-@pytest.mark.parametrize("guide", ["flask", "fastapi"])
-def test_web_workers_that_end_report_every_request(system: System, guide: str) -> None:
+@pytest.mark.parametrize("name", ["gunicorn", "uvicorn"])
+def test_web_workers_that_end_report_every_request(system: System, name: str) -> None:
     """Workers end after 40 requests each, and by SIGTERM, before a report is due: every response is counted."""
     system.environment["TALLYSTREAM_INTERVAL"] = "3600"
-    server = WebServer(system, guide, max_requests=40)
+    server = WebServer(system, name, max_requests=40)
     try:
         first = server.workers()
         server.order_all(range(200))
@@ -113,10 +113,10 @@ def test_web_workers_that_end_report_every_request(system: System, guide: str) -
     assert system.count("http.server.requests") == system.count("http.server.duration") == 202
 
 
-@pytest.mark.parametrize("guide", ["flask", "fastapi"])
-def test_a_web_worker_that_is_killed_is_replaced(system: System, guide: str) -> None:
+@pytest.mark.parametrize("name", ["gunicorn", "uvicorn"])
+def test_a_web_worker_that_is_killed_is_replaced(system: System, name: str) -> None:
     """What the killed worker had reported stays in the sums, and its replacement counts, all under one instance ID."""
-    server = WebServer(system, guide)
+    server = WebServer(system, name)
     try:
         server.order_all(range(100))
         wait_until(lambda: system.count("http.server.requests") == 102, 60, "all are reported")
@@ -232,15 +232,3 @@ def test_pools_of_processes(system: System, command: list[str]) -> None:
     assert str(sum(number * number for number in range(2000))) in system.log.read_text()
     assert system.count("tasks.done") == 2000
     assert system.lives() >= 8
-
-
-def test_the_sums_of_recycled_workers_are_the_work_done(tmp_path: Path) -> None:
-    """The benchmark beside prometheus_client, with few workers: both are exact, and only one leaves files."""
-    command = [sys.executable, "-m", "benchmarks.workers", "--workers", "3", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(one["side"], one["workers"], one["exact"], one["files"]) for one in results] == [
-        *(("prometheus_client", workers, True, workers + 1) for workers in (1, 3)),
-        *(("tallystream", workers, True, 0) for workers in (1, 3)),
-    ]

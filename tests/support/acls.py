@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tallystream_cli.permissions import PERMISSIONS
+from tallystream_cli.permissions import PERMISSIONS, Permission
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
@@ -27,37 +27,20 @@ PASSWORD = "a-p4ssword"
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
-class Acl(NamedTuple):
-    """One row: the operations that a command may perform on a topic, a group or a transactional ID."""
-
-    command: str
-    resource: str
-    name: str
-    operations: tuple[str, ...]
-
-    def bindings(self, principal: str) -> list[AclBinding]:
-        """Return its bindings for a principal, such as User:ana, from every host."""
-        prefixed = self.name.endswith("*") and self.name != "*"
-        kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-        resource = ResourceType[self.resource.upper().replace(" ", "_")]
-        name = self.name[:-1] if prefixed else self.name
-        return [
-            AclBinding(resource, name, kind, principal, "*", AclOperation[operation], AclPermissionType.ALLOW)
-            for operation in self.operations
-        ]
+def operation(word: str) -> AclOperation:
+    """Return Kafka's operation of a word: DESCRIBE_CONFIGS for `DescribeConfigs`."""
+    return AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()]
 
 
-def acls() -> list[Acl]:
-    """Return the permissions of every command."""
+def bindings(one: Permission) -> list[AclBinding]:
+    """Return the bindings of a permission for the user with the name of its command, from every host."""
+    prefixed = one.name.endswith("*") and one.name != "*"
+    kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    resource = ResourceType[one.resource.upper().replace(" ", "_")]
+    name, user = one.name[:-1] if prefixed else one.name, f"User:{one.command.replace(' ', '-')}"
     return [
-        Acl(one.command, one.resource, one.name, tuple(_constant(word) for word in one.operations))
-        for one in PERMISSIONS
+        AclBinding(resource, name, kind, user, "*", operation(word), AclPermissionType.ALLOW) for word in one.operations
     ]
-
-
-def _constant(word: str) -> str:
-    """Return `DESCRIBE_CONFIGS` for `DescribeConfigs`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()
 
 
 class AclBroker(NamedTuple):
@@ -87,7 +70,7 @@ class AclBroker(NamedTuple):
 def acl_broker(folder: Path) -> Iterator[AclBroker]:
     """Run a broker with the ACLs; its first listener has no login, and allows everything."""
     port = free_port()
-    users = sorted({acl.command.replace(" ", "-") for acl in acls()})
+    users = sorted({one.command.replace(" ", "-") for one in PERMISSIONS})
     passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -99,7 +82,7 @@ def acl_broker(folder: Path) -> Iterator[AclBroker]:
     }
     with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
+        wanted = [binding for one in PERMISSIONS for binding in bindings(one)]
         for future in admin.create_acls(wanted).values():
             future.result(30)
         yield AclBroker(broker, f"127.0.0.1:{port}")

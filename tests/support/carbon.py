@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import configparser
 import json
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -77,20 +75,20 @@ def missing() -> str | None:
 class Carbon(Server):
     """A carbon-cache that keeps points for two hours with a resolution of 1 s. A restart keeps its port.
 
-    `settings` is a folder with other configuration files, whose paths and ports are replaced. A stop and a kill lose
-    the points of the last second.
+    A stop and a kill lose the points of the last second.
     """
 
-    def __init__(self, folder: Path, settings: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder / "out.log", stop_timeout_s=60)
         self._folder = folder
-        self._settings = settings
         self.port = free_port()
 
     def start(self) -> Self:
         """Start it and wait until it listens."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._configure()
+        config = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
+        (self._folder / "carbon.conf").write_text(config)
+        (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
         pid_file = self._folder / "carbon.pid"
         pid_file.unlink(missing_ok=True)
         command = [CARBON, f"--config={self._folder / 'carbon.conf'}", f"--pidfile={pid_file}"]
@@ -102,23 +100,6 @@ class Carbon(Server):
         )
         wait_until(self._listens, 60, "Carbon listens")
         return self
-
-    def _configure(self) -> None:
-        config = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
-        if self._settings is None:
-            (self._folder / "carbon.conf").write_text(config)
-            (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
-            return
-        merged, own = (configparser.ConfigParser(interpolation=None) for _ in range(2))
-        merged.optionxform = own.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
-        merged.read(self._settings / "carbon.conf")
-        own.read_string(config)
-        unchanged = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
-        merged["cache"].update({name: value for name, value in own["cache"].items() if name not in unchanged})
-        with (self._folder / "carbon.conf").open("w", encoding="utf-8") as file:
-            merged.write(file)
-        for name in ("storage-schemas.conf", "storage-aggregation.conf"):
-            shutil.copy(self._settings / name, self._folder)
 
     def _listens(self) -> bool:
         assert self.pid is not None, tail(self.log)

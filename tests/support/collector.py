@@ -6,14 +6,9 @@ its response to a request is that of its destination, which runs in the process 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from support.influxd_build import BuildError, Found, is_intact, record_digest
+from support import built
+from support.built import Found, Program
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
@@ -43,7 +39,6 @@ exporters:
   - gomod: {CORE}/exporter/otlphttpexporter v{VERSION}
   - gomod: {CONTRIB}/exporter/kafkaexporter v{VERSION}
 """
-MAX_BUILD_S = 1800
 
 _CONFIG = """
 receivers:
@@ -68,41 +63,18 @@ def cached_path() -> Path:
 
 
 def find_or_build() -> Found:
-    """Return the Collector in the cache. If it is missing or damaged, build it with Go, which takes minutes.
-
-    A file lock lets one process build while others wait.
-
-    Raises:
-        BuildError: the build failed.
-    """
-    target = cached_path()
-    if is_intact(target):
-        return Found(target, "")
-    if shutil.which("go") is None:
-        return Found(None, "there is no OpenTelemetry Collector, and to build one, Go >= 1.25 is missing")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_intact(target):
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
-                _build(Path(work)).replace(target)
-            record_digest(target)
-    return Found(target, "")
+    """Return the Collector from the cache, or build it. See `built.find_or_build`."""
+    return built.find_or_build(Program("OpenTelemetry Collector", cached_path(), (("go",),), _build))
 
 
 def _build(work: Path) -> Path:
-    sys.stderr.write(f"otelcol: building the OpenTelemetry Collector {VERSION} from source, once: some minutes\n")
     (work / "builder.yaml").write_text(BUILDER, encoding="utf-8")
     env = {**os.environ, "GOBIN": str(work), "GOWORK": "off", "CGO_ENABLED": "0"}
     for command in (
         ["go", "install", f"{CORE}/cmd/builder@v{VERSION}"],
         [str(work / "builder"), "--config=builder.yaml"],
     ):
-        done = subprocess.run(
-            command, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=MAX_BUILD_S
-        )
-        if done.returncode != 0:
-            raise BuildError(f"otelcol: {command[0]} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+        built.compile_with(command, work, env)
     return work / "out" / "otelcol"
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from support.guides import ROOT
@@ -35,6 +35,9 @@ class System:
     def __init__(self, servers: str, prefix: str, admin: AdminClient, folder: Path) -> None:
         self.servers, self.topics, self.folder = servers, Topics(prefix), folder
         self.input = prefix + "flights"
+        self.group = self.input + "-processing"
+        self.produced = [0] * PARTITIONS
+        self.producer = Producer({"bootstrap.servers": servers})
         create_topics(admin, self.topics)
         admin.create_topics([NewTopic(self.input, PARTITIONS, 1)])[self.input].result(timeout=30)
         self.log = folder / "log"
@@ -47,12 +50,13 @@ class System:
             "TALLYSTREAM_INSTANCE": "host-1",
         }
 
-    def produce(self, records: int) -> None:
-        """Produce records to all partitions of the input topic."""
-        producer = Producer({"bootstrap.servers": self.servers})
+    def produce(self, records: int, *, to: int | None = None) -> None:
+        """Produce records to the input topic, to all partitions or to one."""
         for number in range(records):
-            producer.produce(self.input, value=f"flight {number}", partition=number % PARTITIONS)
-        assert producer.flush(60) == 0
+            partition = number % PARTITIONS if to is None else to
+            self.producer.produce(self.input, value=f"flight {number}", partition=partition)
+            self.produced[partition] += 1
+        assert self.producer.flush(60) == 0
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
         """Start a process. It is killed when this one ends."""
@@ -97,11 +101,12 @@ class System:
         before = {number: killed.get(number) or first.get(number) for number in last}
         return sum(known.position - last[number].start for number, known in before.items() if known is not None)
 
-    def committed(self) -> int:
-        """Return how many offsets of the input topic its group has committed."""
-        group = self.input + "-processing"
-        offsets = [committed(self.servers, group, self.input, number) for number in range(PARTITIONS)]
-        return sum(max(offset, 0) for offset in offsets)
+    def committed(self) -> list[int]:
+        """Return the offset that the group has committed in each partition of the input topic, 0 if it has none."""
+        try:
+            return [max(committed(self.servers, self.group, self.input, number), 0) for number in range(PARTITIONS)]
+        except KafkaException:  # the broker is creating the topic of offsets
+            return [0] * PARTITIONS
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """End a process with SIGTERM."""

@@ -1,34 +1,79 @@
-"""A real InfluxDB 2.7 on loopback, without Docker.
+"""A real InfluxDB 2.7 on loopback, without Docker, built from its Go module, which has Flux in Rust.
 
-`PYTHONPATH=tests python -m support.influxd` builds it, if it is not in the cache.
+`PYTHONPATH=tests python -m support.influxd` builds it, if it is not in the cache. docs/stores.md describes the build.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import secrets
+import shutil
 import signal
-import socket
 import ssl
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from support.influxd_build import BuildError, Found, find_or_build
+from support import built
+from support.built import BuildError, Found, Program
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
+from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-__all__ = ["BuildError", "Found", "InfluxError", "InfluxServer", "find_or_build", "main"]
-
+VERSION = "2.7.12"
+MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"
+PKG_CONFIG_MODULE = "github.com/influxdata/pkg-config"
+TOOLS = (("go",), ("cargo",), ("gcc", "clang"), ("pkg-config",))
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.05
+
+
+def cached_path() -> Path:
+    """Return the path of the binary in the cache, whether or not it exists."""
+    return cache_dir() / "influxd" / f"influxd-{VERSION}"
+
+
+def find_or_build() -> Found:
+    """Return influxd from the cache, or build it. See `built.find_or_build`."""
+    return built.find_or_build(Program("InfluxDB", cached_path(), TOOLS, _build))
+
+
+def _build(work: Path) -> Path:
+    # In a new module, because `go install pkg@version` rejects the replace directive in InfluxDB's go.mod.
+    wrapper = work / "wrapper"
+    wrapper.mkdir()
+    pkg_config, binary, quiet = work / "pkg-config", work / "influxd", work / "rustc-quiet"
+    # Flux denies warnings, and newer versions of Rust have new ones.
+    quiet.write_text('#!/bin/sh\nexec "$@" --cap-lints warn\n', encoding="utf-8")
+    quiet.chmod(0o700)
+    own = {"PKG_CONFIG": str(pkg_config), "RUSTC_WORKSPACE_WRAPPER": str(quiet), "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+    if toolchain := _rust_toolchain():
+        own["RUSTUP_TOOLCHAIN"] = toolchain  # Flux pins an old version
+    flags = f"-s -w -X main.version=v{VERSION} -X main.commit=v{VERSION}"
+    for command in (
+        ["go", "mod", "init", "tallystream.invalid/influxd"],
+        ["go", "get", f"{MODULE}@v{VERSION}"],
+        ["go", "build", "-o", str(pkg_config), PKG_CONFIG_MODULE],
+        ["go", "build", "-ldflags", flags, "-o", str(binary), MODULE],
+    ):
+        built.compile_with(command, wrapper, {**os.environ, **own})
+    return binary
+
+
+def _rust_toolchain() -> str | None:
+    if shutil.which("rustup") is None:
+        return None
+    output = subprocess.run(["rustup", "show", "active-toolchain"], capture_output=True, text=True, check=False).stdout
+    return output.split()[0] if output.split() else None
 
 
 class InfluxError(TallystreamError):
@@ -38,12 +83,13 @@ class InfluxError(TallystreamError):
 class InfluxServer(Server):
     """A server that is killed when the thread that started it ends. Its data and its token stay in `data_dir`.
 
+    A restart keeps its port.
+
     The first start in `data_dir` sets it up with `org`, `bucket` (unlimited retention) and a token, which is kept in a
     file that only its owner can read.
 
     Args:
         data_dir: holds data, token and log.
-        port: 0 selects a free port, which the server keeps over restarts.
         binary: None for the binary in the cache, which is built if it is missing.
         tls: a certificate for 127.0.0.1 that is its own authority, and its key (PEM files); the server then accepts
             only TLS.
@@ -52,13 +98,11 @@ class InfluxServer(Server):
     org = "tallystream"
     bucket = "tallystream"
 
-    def __init__(
-        self, data_dir: Path, *, port: int = 0, binary: Path | None = None, tls: tuple[Path, Path] | None = None
-    ) -> None:
+    def __init__(self, data_dir: Path, *, binary: Path | None = None, tls: tuple[Path, Path] | None = None) -> None:
         super().__init__(data_dir / "influxd.log", stop_timeout_s=STOP_TIMEOUT_S)
         self._dir = data_dir
         self._tls = tls
-        self._port = port
+        self._port = free_port()
         self._binary = binary
         self._token = ""
 
@@ -76,13 +120,11 @@ class InfluxServer(Server):
         """Start and return when the server answers and is set up.
 
         Raises:
-            InfluxError: there is no influxd, its port is in use, it ended, it did not respond, or its set-up failed.
+            InfluxError: there is no influxd, it ended, it did not respond, or its set-up failed.
             BuildError: influxd is not in the cache and its build failed.
         """
         if self.pid is None:
             files.make_folder(self._dir)
-            self._port = self._port or free_port()
-            self._require_free()
             self._token = self._read_or_create_token()
             self._process = spawn(self._command(), self.log)
             try:
@@ -92,15 +134,6 @@ class InfluxServer(Server):
                 self.kill()
                 raise
         return self
-
-    def _require_free(self) -> None:
-        # Another process on the port would answer instead of this server.
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", self._port))
-            except OSError as error:
-                raise InfluxError(f"influxd: port {self._port} can't be opened: {error.strerror}.") from error
 
     def _command(self) -> list[str]:
         binary = self._binary

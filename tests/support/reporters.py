@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class Bench(ABC):
-    """Access to a reporter under test and to its destination."""
+    """Access to a reporter under test and to its destination, which fails while `broken`."""
+
+    broken = False
 
     @abstractmethod
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
@@ -39,13 +41,13 @@ class Bench(ABC):
     def lines(self) -> list[str]:
         """Return the text of each received metric or attribute, oldest first."""
 
-    @abstractmethod
     def break_destination(self) -> None:
         """Make the next reports fail."""
+        self.broken = True
 
-    @abstractmethod
     def repair_destination(self) -> None:
         """Make reports succeed again."""
+        self.broken = False
 
     def close(self) -> None:  # noqa: B027 (most benches have nothing to close)
         """Close the servers of the bench."""
@@ -64,13 +66,15 @@ class Bench(ABC):
 
 
 class BreakableStream(io.StringIO):
-    """A stream that fails while `broken`."""
+    """A stream that fails while the bench is broken."""
 
-    broken = False
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
 
     def write(self, text: str) -> int:
         """Write, or fail."""
-        if self.broken:
+        if self.bench.broken:
             raise OSError("no space left on device")
         return super().write(text)
 
@@ -79,7 +83,7 @@ class Console(Bench):
     """The console reporter, to a stream."""
 
     def __init__(self, _: Path) -> None:
-        self.stream = BreakableStream()
+        self.stream = BreakableStream(self)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
         """Return the reporter."""
@@ -89,14 +93,6 @@ class Console(Bench):
         """Return all lines except the headings."""
         return [line for line in self.stream.getvalue().split("\n") if line and not line.startswith("-- ")]
 
-    def break_destination(self) -> None:
-        """Make writes fail."""
-        self.stream.broken = True
-
-    def repair_destination(self) -> None:
-        """Make writes succeed."""
-        self.stream.broken = False
-
 
 class Logging(Bench):
     """The logging reporter, to its own logger."""
@@ -105,7 +101,7 @@ class Logging(Bench):
         self.logger = logging.getLogger(f"bench-{id(self)}")
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
-        self.stream = BreakableStream()
+        self.stream = BreakableStream(self)
         self.handler = RaisingHandler(self.stream)
         self.logger.addHandler(self.handler)
 
@@ -116,14 +112,6 @@ class Logging(Bench):
     def lines(self) -> list[str]:
         """Return the logged lines."""
         return [line for line in self.stream.getvalue().split("\n") if line]
-
-    def break_destination(self) -> None:
-        """Make the handler's stream fail."""
-        self.stream.broken = True
-
-    def repair_destination(self) -> None:
-        """Make it succeed."""
-        self.stream.broken = False
 
 
 class RaisingHandler(logging.StreamHandler[BreakableStream]):
@@ -228,7 +216,6 @@ class Influx(Bench):
     """The reporter to InfluxDB, and a stub of its write endpoint; other tests use a real InfluxDB."""
 
     def __init__(self, _: Path) -> None:
-        self.status = 204
         self.data: list[str] = []
         bench = self
 
@@ -237,9 +224,9 @@ class Influx(Bench):
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 assert self.path == "/api/v2/write?org=o&bucket=b&precision=ms"
                 assert self.headers["Authorization"] == "Token hush"
-                if bench.status == 204:
+                if not bench.broken:
                     bench.data.append(body)
-                self.send_response(bench.status)
+                self.send_response(503 if bench.broken else 204)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -266,14 +253,6 @@ class Influx(Bench):
         """Return the field."""
         return int(line.rpartition(" count=")[2].partition("i")[0])
 
-    def break_destination(self) -> None:
-        """Answer 503."""
-        self.status = 503
-
-    def repair_destination(self) -> None:
-        """Answer 204."""
-        self.status = 204
-
     def close(self) -> None:
         """Stop the stub."""
         self.server.shutdown()
@@ -284,7 +263,6 @@ class Memory(Bench):
     """The in-memory reporter of the testing module."""
 
     def __init__(self, _: Path) -> None:
-        self.broken = False
         self.reporters: list[InMemoryReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
@@ -308,14 +286,6 @@ class Memory(Bench):
             for report in reporter.reports
             for metric in report
         ]
-
-    def break_destination(self) -> None:
-        """Make it raise."""
-        self.broken = True
-
-    def repair_destination(self) -> None:
-        """Make it keep reports."""
-        self.broken = False
 
 
 BENCHES: dict[str, type[Bench]] = {

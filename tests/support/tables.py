@@ -10,8 +10,8 @@ from collections import Counter
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from support.memory_store import MemoryStore
 from support.replayed import fields_of
+from support.simulation.checkpoints import Batch
 from support.steps import apply
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
 from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
@@ -66,7 +66,7 @@ class Tables:
         self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
         self._combiner = CombinerGroup()
-        self.stores = [MemoryStore() for _ in range(shards)]
+        self.stores = [Batch(0) for _ in range(shards)]
         self._rows = [LatestRows() for _ in range(shards)]
         self._shards = [self._new(shard) for shard in range(shards)]
 

@@ -1,4 +1,4 @@
-"""The health of a command: its internal metrics, `/healthz` and `/readyz` (docs/health.md)."""
+"""The health of a command: its internal metrics, `/healthz` and `/readyz` (docs/configuration.md)."""
 
 from __future__ import annotations
 

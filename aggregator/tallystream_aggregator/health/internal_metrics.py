@@ -1,6 +1,6 @@
 """The internal metrics of a command: their list, and how those of the aggregator follow from what it published.
 
-One list serves `/metrics`, the reporter and docs/health.md. In Prometheus, `tallystream.table.records` is
+One list serves `/metrics`, the reporter and docs/configuration.md. In Prometheus, `tallystream.table.records` is
 `tallystream_table_records_total`: dots become underscores, a counter ends in `_total`, a timer in `_seconds`.
 """
 

@@ -48,7 +48,7 @@ class Topics:
 
 
 def policies(topics: Topics) -> dict[str, dict[str, str]]:
-    """Return the configuration of each topic by name. docs/topics.md gives the reasons."""
+    """Return the configuration of each topic by name. docs/record.md gives the reasons."""
     week, year = str(7 * DAY_MS), str(365 * DAY_MS)
     read = {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"}
     compacted = {

@@ -51,7 +51,7 @@ class RejectedPoints:
 
 
 def dead_letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
-    """Return the key and value of a point's dead letter (docs/topics.md). NaN and infinity are written as by Python.
+    """Return the key and value of a point's dead letter (docs/record.md). NaN and infinity are written as by Python.
 
     The dead letter has no offset: the table accepted the record.
     """

@@ -1,4 +1,4 @@
-"""Reads sums, positions rows and dead letters as in docs/topics.md, with the standard library. Compares fields."""
+"""Reads sums, positions rows and dead letters as in docs/record.md, with the standard library. Compares fields."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _copies(check: str, cluster: Cluster, found: Topic) -> Finding:
         remedy = "add replicas with kafka-reassign-partitions.sh, and set default.replication.factor of the brokers"
         return warning(check, f"one replica, so the loss of one of {cluster.brokers} brokers loses records", remedy)
     summary = f"{_count(len(found.replicas), 'partition')}, {_count(replicas, 'replica')}"
-    return ok(check, f"{summary}, configured as in docs/topics.md")
+    return ok(check, f"{summary}, configured as in docs/record.md")
 
 
 def differences(policy: Mapping[str, str], config: Mapping[str, str]) -> tuple[list[str], list[str]]:

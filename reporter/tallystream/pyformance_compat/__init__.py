@@ -8,7 +8,7 @@
     registry.app = "orders"
     KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
 
-docs/pyformance.md lists the differences from pyformance 0.4.
+docs/pyformance-differences.md lists the differences from pyformance 0.4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every guarantee names a test, and every named test exists."""
+"""docs/guarantee-tests.md: every guarantee names a test, and every named test exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-DOC = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+DOC = (ROOT / "docs" / "guarantee-tests.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", DOC)))
 ROWS = [line for line in DOC.splitlines() if line.startswith("| ") and not line.startswith("| guarantee")]
 

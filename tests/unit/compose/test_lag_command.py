@@ -44,13 +44,6 @@ def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
     assert shown.exit_code == 2
 
 
-def test_an_unknown_group(spec: str) -> None:
-    """A sentence names the group; the exit code is 3."""
-    shown = CliRunner().invoke(main.app, ["lag", "nobody", "--store", spec, "--at", "2026-11-20T10:00"])
-    assert "'nobody'" in shown.stdout
-    assert shown.exit_code == 3
-
-
 @pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
 def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
     """It does not depend on the time zone of the machine."""

@@ -14,7 +14,7 @@ from tallystream_cli import reference
 from tallystream_dashboards.grafana.alerts.rules import RULES
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("install", "runbook", "upgrade", "compose", "kubernetes", "configuration")
+PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 
@@ -37,7 +37,7 @@ def options(name: str) -> set[str]:
 def test_every_command_line_is_valid(page: str) -> None:
     """The command and each of its options exist."""
     found = lines(page)
-    assert found or page == "kubernetes"
+    assert found
     names = reference.commands()
     for line in found:
         words = shlex.split(line)[1:]

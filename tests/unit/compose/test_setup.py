@@ -88,18 +88,6 @@ def test_a_java_version_that_spark_does_not_support(bin_folder: Path, line: str)
     assert done.stderr.count("\n") == 1
 
 
-def test_java_home_takes_precedence_over_the_path(bin_folder: Path) -> None:
-    """The Java in JAVA_HOME is checked, because Spark uses it."""
-    fake(bin_folder, "python3", "exit 0")
-    fake(bin_folder, "java", "echo 'openjdk version \"17.0.9\" 2023-10-17' >&2")
-    home = bin_folder.parent / "old-java"
-    (home / "bin").mkdir(parents=True)
-    fake(home / "bin", "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
-    done = run(bin_folder, JAVA_HOME=str(home))
-    assert done.returncode == 2
-    assert 'found: openjdk version "11.0.2"' in done.stderr
-
-
 def test_the_jars_of_pyspark_are_not_compressed_again() -> None:
     """The file that scripts/setup and docs/install.md give to setuptools sets only `compression`."""
     config = ConfigParser()

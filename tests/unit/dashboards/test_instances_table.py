@@ -120,16 +120,6 @@ def test_the_period_selects_instances_lives_and_restarts(tmp_path: Path) -> None
     assert [cells(line)[4:] for line in lines[1:]] == [["1", "0"], ["1", "1"]]
 
 
-def test_a_moment_in_the_past(tmp_path: Path) -> None:
-    """At a time in the past, the instances are those of that time."""
-    settings = InstancesSettings(store=fill(tmp_path, orders()), app="orders", at_ms=NOW_MS - 10 * MINUTE_MS)
-    _, lines = printed(settings)
-    assert [cells(line)[:3] for line in lines[1:]] == [
-        ["orders-1", "living", "10 min ago"],
-        ["orders-2", "living", "10 min ago"],
-    ]
-
-
 def test_the_values_of_a_metric(tmp_path: Path) -> None:
     """The lives of an instance are added up, as on the page. Instances without the metric are not shown."""
     restarted = NOW_MS - 5 * MINUTE_MS
@@ -161,13 +151,6 @@ def test_json_has_one_object_a_line(tmp_path: Path) -> None:
         "restarts": 0,
     }
     assert (living["state"], living["since_ms"]) == ("living", NOW_MS - 5 * MINUTE_MS - 500)
-
-
-def test_the_short_form_has_no_life(tmp_path: Path) -> None:
-    """It is living since its first report in the period."""
-    store = fill(tmp_path, reports("script", [NOW_MS - 120_000, NOW_MS - 90_000], "", name="done"))
-    _, lines = printed(InstancesSettings(store=store, app="orders"))
-    assert cells(lines[1]) == ["script", "living", "2 min ago", "1 min 30 s ago", "1", "0"]
 
 
 def test_without_events_the_restarts_of_several_lives_are_not_known(tmp_path: Path) -> None:

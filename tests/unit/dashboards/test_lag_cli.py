@@ -64,14 +64,6 @@ def test_the_table_has_the_worst_first_and_the_reason(store: StoreSettings, now_
     assert second.split()[:4] == ["well", "OK", "0", "0"]
 
 
-def test_one_group_is_shown_by_partition(store: StoreSettings, now_ms: int) -> None:
-    """With a group's name there are only that group and its partitions. The exit code is that of the group."""
-    code, text = printed(ShowSettings(store=store, group="well", at_ms=now_ms))
-    assert code == 0
-    assert "stopped" not in text
-    assert any(line.startswith("t/0") and " OK " in line for line in text.splitlines())
-
-
 def test_a_moment_in_the_past(store: StoreSettings, now_ms: int) -> None:
     """A hundred seconds ago the group had not stopped yet, so it is not ERR at that time."""
     code, text = printed(ShowSettings(store=store, group="stopped", at_ms=now_ms - 100_000))

@@ -14,10 +14,8 @@ from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.collector import Collector
 from tallystream_dashboards.lag.collector.recorder import Downsampler
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
-from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ALL
-from tallystream_dashboards.lag.time_lag import NO_LAG, EndOffsetHistory, TimeLag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,18 +136,3 @@ def test_a_refused_deletion_stops_nothing(system: System, caplog: pytest.LogCapt
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     downsampler.run()
     assert len(caplog.records) == 1, "it is tried again ten minutes later"
-
-
-def test_samples_and_ends_can_be_forgotten_from_a_moment_on() -> None:
-    """Those before the moment stay."""
-    samples, ends = OffsetSamples(100_000), EndOffsetHistory()
-    for second in range(10):
-        samples.add(OffsetSample(second * 1000, second, second * 2))
-        ends.add(second * 1000, second * 2)
-    samples.forget_from(4000)
-    ends.forget_from(4000)
-    assert [one.ts_ms for one in samples.all()] == [0, 1000, 2000, 3000]
-    assert (len(ends), ends.time_lag(6, now_ms=5000), ends.time_lag(5, now_ms=5000)) == (4, NO_LAG, TimeLag(2.5))
-    samples.forget_from(0)
-    ends.forget_from(0)
-    assert (samples.all(), len(ends)) == ([], 0)

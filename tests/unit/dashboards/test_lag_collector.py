@@ -114,13 +114,6 @@ def lags(store: Store) -> list[tuple[int, object]]:
     return [(one.ts_ms, one.fields["lag"]) for one in store.points if one.measurement == LAG]
 
 
-def test_a_round_writes_a_point_for_each_partition() -> None:
-    """A round that reached the broker and the store returns True. Its points have the time of the round."""
-    store = Store()
-    assert collector(store, Broker()).round()
-    assert lags(store) == [(0, 5)]
-
-
 def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) -> None:
     """While the store is unavailable rounds are kept. Then they are written, oldest first. Both are logged once."""
     store, broker = Store(), Broker()

@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
-from urllib.parse import quote
 
 import pytest
 
-from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.server import HealthServer
@@ -22,7 +20,6 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.formatting import clock_skew
 
 if TYPE_CHECKING:
     from tallystream_dashboards.lag.collector.tracker import Round
@@ -125,14 +122,6 @@ def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
     assert (status, "'noon'" in str(content["error"])) == (400, True)
 
 
-@pytest.mark.parametrize("text", INVALID_TIMES)
-def test_a_moment_out_of_range_is_refused(text: str) -> None:
-    """A time that a store or a calendar can't represent is answered with 400, and the store is not read."""
-    api = LagApi(2, lambda: pytest.fail("the store was opened"))
-    status, content = get(api, f"/v1/groups?at={quote(text)}")
-    assert (status, repr(text) in str(content["error"])) == (400, True)
-
-
 def test_a_store_that_cannot_be_read_is_an_error() -> None:
     """The answer is 503 with the reason, for an unavailable store and for one that may not be read."""
     refused = ConfigError("INFLUXDB_TOKEN", "***", "give a token that may read")
@@ -170,9 +159,3 @@ def test_groups_are_served_over_http(tmp_path: Path) -> None:
             assert json.load(answer)["status"] == "OK"
     finally:
         server.close()
-
-
-def test_clock_skew_is_shown_in_words() -> None:
-    """The sentence says by how much timestamps are ahead or behind."""
-    assert "37 s ahead" in clock_skew(37_000)
-    assert "37 s behind" in clock_skew(-37_000)

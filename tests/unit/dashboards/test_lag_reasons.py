@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.lag import Rounds, group, round_of
-from support.lag_cluster import Cluster, Group
-from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, OffsetFetcher
-from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.offsets import GroupOffsets, NextRecord
 from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.time_lag import NO_LAG
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
     from tallystream_aggregator.sinks.sqlite.reader import LocalReader
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+    from tallystream_dashboards.lag.offsets import GroupOffsets
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
 T0 = 1_700_000_100_000
@@ -45,16 +39,6 @@ def only(state: GroupState) -> PartitionState:
     return partition
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_offsets_that_were_deleted_before_they_were_read_are_named(exists: bool) -> None:
-    """They count as lag, but nothing waits any more. A check for a record does not hide the loss."""
-    rounds = Rounds(RULES)
-    rounds.records = {} if exists else {(("orders", 0), 4): NextRecord(None, exists=False)}
-    state = after(changed(group("g", (4, 10), members=0), start=10), rounds)
-    assert (state.evaluation.status, state.lag, state.time_lag) == (Status.WARN, 6, NO_LAG)
-    assert only(state).evaluation.reason == "6 offsets were deleted before they were read. 0 other records wait."
-
-
 def test_of_the_lag_only_what_was_not_deleted_waits() -> None:
     """A group that stopped is STOP, and the reason tells how many offsets it lost and how many records wait."""
     state = after(changed(group("g", (4, 20), members=0), start=10), Rounds(RULES))
@@ -73,25 +57,6 @@ def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     partition = only(rounds.states[0])
     assert partition.evaluation.status is Status.WARN
     assert partition.evaluation.reason.startswith("3 offsets were deleted before they were read. It makes progress")
-
-
-@pytest.mark.parametrize("assigned_only", [False, True])
-def test_a_topic_that_the_group_left_is_no_stall(assigned_only: bool) -> None:
-    """No member has its partitions: the reason says so, and an option leaves the topic out."""
-    offsets = group("g", (8, 8), topic="new")
-    left = changed(group("g", (3, 7), topic="old"), left=True)
-    state = after(
-        replace(offsets, partitions=(*offsets.partitions, *left.partitions)),
-        Rounds(RULES, assigned_only=assigned_only),
-    )
-    if assigned_only:
-        assert [(one.name, state.lag, state.evaluation.status) for one in state.partitions] == [("new/0", 0, Status.OK)]
-    else:
-        (old,) = [one for one in state.partitions if one.topic == "old"]
-        assert (old.evaluation.status, state.evaluation.status, state.lag) == (Status.WARN, Status.WARN, 4)
-        assert old.evaluation.reason == (
-            "4 records wait, but no member has this partition: the group may have left the topic."
-        )
 
 
 @pytest.mark.parametrize("members", [0, 1])
@@ -119,30 +84,3 @@ def test_stored_partitions_have_the_collectors_reasons(store: LocalStore, reader
     for reason in (only(detailed).evaluation.reason, detailed.evaluation.reason):
         assert "6 offsets were deleted before they were read. 10 records wait" in reason
         assert "A transaction is open from offset 12 on" in reason
-
-
-def fetcher(cluster: Cluster) -> OffsetFetcher:
-    return OffsetFetcher(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
-
-
-def test_a_topic_of_which_no_member_has_a_partition_is_left() -> None:
-    """Not while the group has no members, and not a topic of which a member has another partition."""
-    cluster = Cluster()
-    cluster.ends = dict.fromkeys([("new", 0), ("new", 1), ("old", 0)], 9)
-    committed = dict.fromkeys(cluster.ends, 3)
-    cluster.groups = {"moved": Group(dict(committed), {("new", 0)}), "empty": Group(dict(committed))}
-    found = {one.group: {at.id: at.left for at in one.partitions} for one in fetcher(cluster).fetch(Patterns()).groups}
-    assert found["moved"] == {("new", 0): False, ("new", 1): False, ("old", 0): True}
-    assert not any(found["empty"].values())
-
-
-def test_the_group_with_the_empty_id_is_named() -> None:
-    """The Kafka client refuses to ask for its offsets. The other groups are read, and the problem says what to do."""
-    cluster = Cluster()
-    cluster.ends = {("t", 0): 9}
-    cluster.groups = {"": Group({("t", 0): 3}), "named": Group({("t", 0): 3})}
-    found = fetcher(cluster).fetch(Patterns())
-    assert [one.group for one in found.groups] == ["named"]
-    assert found.problems == (NAMELESS,)
-    assert "''" in NAMELESS
-    assert fetcher(cluster).fetch(Patterns(exclude=("",))).problems == ()

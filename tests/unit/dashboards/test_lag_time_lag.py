@@ -90,16 +90,6 @@ def test_an_age_is_interpolated_between_two_observations() -> None:
     assert ends.time_lag(100, now_ms=20 * SECOND) == TimeLag(20.0)
 
 
-def test_without_lag_the_time_lag_is_zero() -> None:
-    """A group that has read everything has no time lag, however old the last record is."""
-    assert history((0, 200), (9, 200)).time_lag(200, now_ms=10**9) == NO_LAG
-
-
-def test_before_the_history_the_age_is_a_lower_bound() -> None:
-    """A record older than the first observation is at least as old as that observation."""
-    assert history((0, 100), (9 * SECOND, 200)).time_lag(50, now_ms=9 * SECOND) == TimeLag(9.0, exact=False)
-
-
 def test_a_gap_is_not_interpolated() -> None:
     """After two minutes without an observation, the record is at least as old as the first one after them."""
     ends = history((0, 100), (120 * SECOND, 200))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +10,7 @@ from tallystream_dashboards.lag.offsets import NextRecord, PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GONE_MS
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
+from tallystream_dashboards.lag.time_lag import NO_LAG
 
 T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)
@@ -23,11 +22,6 @@ def test_lag_is_end_minus_committed(start: int, end: int, committed: int | None)
     """The lag is never negative. It is unknown without a commit, and if the commit is past the end."""
     lag = PartitionOffsets("t", 0, start, end, committed).lag
     assert lag == (None if committed is None or committed > end else end - committed)
-
-
-def test_deleted_records_count_as_lag() -> None:
-    """Records that retention deleted before the group read them count: losing records is no progress."""
-    assert PartitionOffsets("t", 0, start=50, end=60, committed=10).lag == 50
 
 
 def samples(*rows: tuple[int, int, int], window_s: int = 100) -> OffsetSamples:
@@ -63,15 +57,6 @@ def test_rates_are_those_of_all_samples(schedule: list[tuple[int, int]]) -> None
                 (now - before) / seconds for now, before in zip((committed, end), first, strict=True) if seconds
             ]
             assert ([] if rates is None else [rates.consumed, rates.produced]) == expected
-
-
-def test_a_rate_needs_a_second() -> None:
-    """There is no rate from one sample, or from two within a second."""
-    assert samples().rates(0) == (None, None)
-    assert samples((0, 1, 2)).rates(0) == (None, None)
-    history = samples((0, 1, 2))
-    history.add(OffsetSample(999, 5, 6))
-    assert history.rates(999) == (None, None)
 
 
 def test_samples_are_kept_for_the_window() -> None:
@@ -149,14 +134,6 @@ def test_an_age_can_be_a_threshold() -> None:
     assert "over 60 s" in rounds.states[0].evaluation.reason
 
 
-def test_a_partition_without_a_commit_does_not_change_the_time_lag() -> None:
-    """The group's time lag is that of its oldest unconsumed record, and exact while rounds are frequent."""
-    rounds = Rounds()
-    for number in range(10):
-        rounds.points(round_of(group("g", (10, 10 + number), (None, 3))), T0 + number * 1000)
-    assert rounds.states[0].time_lag == TimeLag(9.0)
-
-
 def test_a_slow_clock_is_detected_by_the_newest_record() -> None:
     """The record at offset 7 arrived after T0; its timestamp is 30 s before. A record after the end has no skew."""
     rounds = Rounds()
@@ -164,11 +141,3 @@ def test_a_slow_clock_is_detected_by_the_newest_record() -> None:
     rounds.newest_records = {("orders", 0): (7, T0 - 30_000), ("orders", 1): (10, T0 - 30_000)}
     rounds.points(round_of(group("g", (5, 10), (5, 10))), T0 + 30_000)
     assert {one.name: one.skew_ms for one in rounds.states[0].partitions} == {"orders/0": -30_000, "orders/1": None}
-
-
-@pytest.mark.parametrize(("members", "state"), [(1, "Stable"), (0, "Empty")])
-def test_members_and_the_brokers_state_are_kept(members: int, state: str) -> None:
-    """A group has the number of members and the state that the broker reports."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (1, 2), members=members)), T0)
-    assert (rounds.states[0].members, rounds.states[0].broker_state) == (members, state)

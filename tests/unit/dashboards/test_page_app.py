@@ -57,13 +57,6 @@ def test_another_app_has_its_own_metric(opened: Callable[..., AppTest]) -> None:
     assert shown.metric[0].label == "Sum of records.processed"
 
 
-def test_a_timer_shows_its_calls_and_their_mean(opened: Callable[..., AppTest]) -> None:
-    """The tiles of a timer have the number of calls and a mean time."""
-    shown = opened(view="metrics", app="orders", metric="batch")
-    tiles = {tile.label: tile.value for tile in shown.metric}
-    assert (tiles["Calls of batch"], tiles["Mean of batch"]) == ("640", "12.5 ms")
-
-
 def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
     """The tile says so in words, and there is a tile with the time lag."""
     shown = opened(view="groups", group="audit")

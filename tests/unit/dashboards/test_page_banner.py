@@ -65,12 +65,3 @@ def test_many_problems_are_behind_a_button() -> None:
     assert html.partition("<details>")[0].count("<li>") == 3
     assert "<summary>57 more</summary>" in html
     assert html.count("<li>") == MAX_PROBLEMS
-
-
-def test_names_are_text() -> None:
-    """Markup and control characters in a name are shown as text."""
-    hostile = Problem("Group <img src=x> is ERR", "\x1b[31m<b>", "lag-status", details={"group": '"><b>'})
-    html = drawn([hostile])
-    assert "<img" not in html
-    assert "<b>" not in html
-    assert "\\x1b[31m&lt;b&gt;" in html

@@ -50,19 +50,6 @@ def test_names_with_numbers_are_in_the_order_of_the_numbers() -> None:
     assert re.findall("</i>([^<]*)</li>", charts.legend("Lag", chart_data(lines, 0, 10))) == names
 
 
-def test_names_are_text_in_the_legend() -> None:
-    """Markup in a name is escaped, also in the title attribute."""
-    chart = chart_data([Line('<img src="//x" onerror=1>', [0], [1]), Line("b", [0], [1])], 0, 10)
-    assert "<img" not in charts.legend("Lag", chart)
-    assert 'title="&lt;img src=&quot;//x&quot; onerror=1&gt;"' in charts.legend("Lag", chart)
-
-
-def test_a_single_line_has_no_legend() -> None:
-    """One line needs no legend. Its values are there as text for screen readers."""
-    legend = charts.legend("Lag", chart_data([Line("a", [0], [1])], 0, 10))
-    assert legend == '<p class="sr-only">Lag, newest value and range of each line. a: 1, from 1 to 1.</p>'
-
-
 def test_a_chart_is_also_text() -> None:
     """The text has the newest value and the range of each line, and names the others."""
     lines = [Line("a", [0, 5], [9, 3]), Line("never", [0], [None]), *(Line(f"w{n}", [0], [n]) for n in range(9))]

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.data.lines import Line, chart_data
-from tallystream_dashboards.data.pipeline import Hop
-from tallystream_dashboards.page import exports
 from tallystream_dashboards.page.exports import csv_text
 
 
@@ -51,14 +48,3 @@ def test_numbers_are_exact() -> None:
     """Numbers have all their digits, and what is not known is empty."""
     row = {"count": 2**63 + 1, "mean": 0.1 + 0.2, "lag": None, "gone": False}
     assert csv_text([row]) == f'"count","mean","lag","gone"\r\n"{2**63 + 1}","0.30000000000000004","","false"\r\n'
-
-
-def test_the_rows_of_hops_and_charts() -> None:
-    """A hop has its delay in seconds, a chart each point of its lines."""
-    assert exports.hops([Hop("a → b", "1 min", None, "Why.", 61.5)]) == [
-        {"hop": "a → b", "status": None, "delay_s": 61.5, "why": "Why."}
-    ]
-    assert exports.points(chart_data([Line("a", [1, 2], [5, None])], 0, 2)) == [
-        {"series": "a", "ts_ms": 1, "value": 5},
-        {"series": "a", "ts_ms": 2, "value": None},
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.html_table import html_table, literal
 
 NAME = '<img src="http://foreign.example/x"> "quoted" & \'single\' [a](b)'
@@ -56,18 +54,6 @@ def test_names_are_text_and_numbers_exact() -> None:
     assert parsed.texts[6:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(parsed.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in parsed.images)
-
-
-def test_every_column_of_the_tables_has_its_alignment() -> None:
-    """Lags, rates, offsets and partitions are aligned as numbers. Names and reasons wrap."""
-    columns = tables.groups([], {}, str, now_ms=0).columns
-    html = html_table(pd.DataFrame(columns=columns), {}, caption="Groups")
-    assert re.findall('class="number">([^<]+)', html) == ["Lag", "Time lag", "Partitions"]
-    assert re.findall('class="words">([^<]+)', html) == ["Group", "Why"]
-    html = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {}, caption="Partitions")
-    numbers = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
-    assert re.findall('class="number">([^<]+)', html) == numbers
-    assert re.findall('class="words">([^<]+)', html) == ["Topic", "Why"]
 
 
 def test_a_trend_and_a_row_have_a_name() -> None:

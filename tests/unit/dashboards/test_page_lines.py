@@ -16,12 +16,6 @@ def some_lines(draw: st.DrawFn, *, longest: int = 60) -> Line:
     return Line("x", times, draw(st.lists(VALUES, min_size=len(times), max_size=len(times))))
 
 
-def test_a_line_holds_its_value_until_the_next_point() -> None:
-    """Between two points the earlier value is valid. Before the first point there is none."""
-    line = Line("x", [10, 20], [1, 2])
-    assert [line.at(t) for t in (9, 10, 19, 20, 99)] == [None, 1, 1, 2, 2]
-
-
 @given(some_lines(), st.integers(0, 10_000), st.integers(0, 10_000))
 def test_clipping_keeps_every_value_inside(line: Line, a: int, b: int) -> None:
     """At every moment of the period the clipped line has the value of the original."""

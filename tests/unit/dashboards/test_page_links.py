@@ -40,12 +40,6 @@ def test_grafana_shows_the_same_at_the_same_time(selection: Selection, link: str
     assert grafana_link(GRAFANA, selection) == f"https://g.example/sub/d/{link}"
 
 
-def test_without_grafana_there_is_no_link() -> None:
-    """There is no link without an address, and none from the runbook."""
-    assert grafana_link(PageSettings(store=STORE), Selection()) is None
-    assert grafana_link(GRAFANA, Selection(view="runbook")) is None
-
-
 @pytest.mark.parametrize("option", ["grafana_url", "runbook_url"])
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "grafana.example", "http://[::1", "http://g:x", "file:///etc/passwd"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -71,14 +71,6 @@ def groups_view(reader: PointReader, period: Period = PERIOD) -> GroupsView:
     return read_groups_view(reader, read_groups_now(reader, period), period)
 
 
-def test_an_empty_store_is_empty(reader: PointReader) -> None:
-    """Without points there are no apps, no groups and no time, and there is no error."""
-    sums = read_metrics(reader, Selection(), PERIOD, round_ms=None)
-    assert (sums.apps, sums.app, sums.metric, sums.metrics, sums.as_of_ms) == ((), None, None, (), None)
-    assert read_groups(reader) == ([], 0, None)
-    assert read_group_view(reader, "g", PERIOD).state is None
-
-
 def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointReader) -> None:
     """A sum older than the period is in the table, and is drawn up to the collector's newest round."""
     sink.write([counted(7, NOW - 90 * MINUTE)])
@@ -89,28 +81,12 @@ def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointR
     assert rate(view.chosen[0].value, window_ms=MINUTE, at_ms=view.until_ms) == 0.0
 
 
-def test_the_first_counter_is_the_default(sink: Sink, reader: PointReader) -> None:
-    """Without a selection, the first app and its first counter are shown."""
-    sink.write([counted(1, NOW, "a.time", type_="timer"), counted(2, NOW, "b"), counted(3, NOW, "c", app="z")])
-    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
-    assert (view.apps, view.app, view.names, view.metric) == (("orders", "z"), "orders", ("a.time", "b"), "b")
-    chosen = read_metrics(reader, Selection(app="z", metric="c"), PERIOD, round_ms=None)
-    assert [metric.value.last for metric in chosen.chosen] == [3]
-
-
 def test_metrics_of_two_types_are_two_lines(sink: Sink, reader: PointReader) -> None:
     """Metrics of one name and the same tags have lines of their own, labelled by type, not one that zigzags."""
     sink.write([counted(3, NOW - 1000), counted(900, NOW - 500, type_="histogram")])
     view = read_metrics(reader, Selection(metric="records"), PERIOD, round_ms=NOW)
     for chart in (view.over_time, view.instances):
         assert sorted(line.label for line in chart.lines) == ["records (counter)", "records (histogram)"]
-
-
-def test_a_link_may_name_a_metric_without_data(sink: Sink, reader: PointReader) -> None:
-    """A metric that is not in the store has no line. The table is shown."""
-    sink.write([counted(2, NOW, "b")])
-    view = read_metrics(reader, Selection(metric="later"), PERIOD, round_ms=None)
-    assert (view.metric, view.over_time.lines, len(view.metrics)) == ("later", (), 1)
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
@@ -134,19 +110,6 @@ def test_the_last_lag_is_shown_if_there_is_no_newer_one(sink: Sink, reader: Poin
     sink.write(rounds.points(round_of(group("old", (95, 100))), NOW - 120 * MINUTE))
     sink.write(rounds.points(round_of(group("g", (30, 100))), NOW - 60 * MINUTE))
     assert read_groups(reader) == ([("old", 5), ("g", 70)], 0, NOW - 60 * MINUTE)
-
-
-def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
-    """A selected group has a line and a row for each partition, and lines of its time lag and its rates."""
-    rounds = Rounds()
-    for ago in range(60, 0, -1):
-        sink.write(rounds.points(round_of(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
-    view = read_group_view(reader, "a", PERIOD)
-    assert view.state is not None
-    assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
-    assert {line.label: line.last for line in view.by_partition.lines} == {"orders/0": 99, "orders/1": 0}
-    assert {line.label: line.last for line in view.rates.lines} == {"produced": 1.0, "consumed": 0.0}
-    assert view.time_lag.lines[0].last == pytest.approx(59, abs=1)
 
 
 def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, reader: PointReader) -> None:
@@ -196,21 +159,6 @@ def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: 
     return Point(name, tags, {"start": start, "position": position, "instances": 1, "lives": 1}, ts_ms)
 
 
-def test_duplicates_are_counted_from_positions(sink: Sink, reader: PointReader) -> None:
-    """They are the records processed minus the offsets covered. Without positions they are not known."""
-    sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
-    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
-    assert read_duplicates(reader, view.chosen, PERIOD) is None
-    sink.write([covered(60, NOW - 3000, "done.position", start=10)])
-    sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
-    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
-    duplicates = read_duplicates(reader, view.chosen, PERIOD)
-    assert duplicates is not None
-    assert (duplicates.processed, duplicates.covered, duplicates.count) == (125, 115, 10)
-    assert (duplicates.over_time.times_ms[-2:], duplicates.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
-    assert [(one.partition, one.count) for one in duplicates.partitions] == [("0", 50), ("1", 65)]
-
-
 def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> None:
     """Each of two consumers in an app has its own positions. Other positions do not count."""
     sink.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
@@ -226,24 +174,6 @@ def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> Non
         )
 
 
-def test_processed_twice_offers_counters_with_positions(sink: Sink, reader: PointReader) -> None:
-    """Apps and counters without positions are not offered, unless a link names one or none has positions."""
-    sink.write([counted(1, NOW, "alone", app="a"), counted(2, NOW, "bare", app="z"), covered(1, NOW, "bare", app="z")])
-
-    def opened(**selected: Any) -> tuple[Any, ...]:
-        view = read_metrics(reader, Selection(view="twice", **selected), PERIOD, round_ms=None)
-        return view.apps, view.app, view.names, view.metric
-
-    assert opened() == (("a", "z"), "a", ("alone",), "alone")
-    sink.write([counted(9, NOW, "sold", app="z"), covered(9, NOW, "sold.position", app="z")])
-    assert opened() == (("z",), "z", ("sold",), "sold")
-    assert opened(app="a", metric="alone", from_other_view=True) == (("z",), "z", ("sold",), "sold")
-    assert opened(app="z", metric="bare", from_other_view=True) == (("z",), "z", ("sold",), "sold")
-    assert opened(app="z", metric="sold", from_other_view=True) == (("z",), "z", ("sold",), "sold")
-    assert opened(app="a", metric="alone") == (("z",), "a", (), "alone")
-    assert opened(app="z", metric="bare") == (("z",), "z", ("sold",), "bare")
-
-
 def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) -> None:
     """The reporter's own metrics are in a table of their own, and are the default only if there are no others."""
     own = "tallystream.reporter.failures"
@@ -255,22 +185,6 @@ def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) ->
     assert ([row.name for row in view.metrics], [row.name for row in view.own_metrics]) == (["zebra", "zoo"], [own])
     only = read_metrics(reader, Selection(app="with none"), PERIOD, round_ms=None)
     assert (only.metric, only.metrics, [row.value.last for row in only.own_metrics]) == (own, (), [4])
-
-
-def test_instances_and_restarts_are_shown_with_the_sum(sink: Sink, reader: PointReader) -> None:
-    """Each instance has a line if the shipper writes rows. The events are those of the app in the period."""
-    sink.write([counted(30, NOW - 5000)])
-    for instance, count in (("orders-1", 20), ("orders-2", 10)):
-        tags = {"app": "orders", "metric_type": "counter", "instance": instance}
-        sink.write([Point("instance:records", tags, {"count": count}, NOW - 5000)])
-    for app in ("orders", "other"):
-        event = {"app": app, "kind": "restart", "instance": f"{app}-1"}
-        sink.write([Point("tallystream.events", event, {"text": f"restart: {app}-1"}, NOW - 7000)])
-    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
-    assert [(line.label, line.last) for line in view.by_instance.lines] == [("orders-1", 20), ("orders-2", 10)]
-    assert [(event.ts_ms, event.kind, event.text) for event in view.events] == [
-        (NOW - 7000, "restart", "restart: orders-1")
-    ]
 
 
 def row(ts_ms: int, life: str, **field: float) -> Point:

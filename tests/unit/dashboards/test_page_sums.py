@@ -69,18 +69,6 @@ def test_a_gauge_without_a_living_instance_has_no_value() -> None:
     assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
 
 
-def test_labels_are_tags() -> None:
-    """The label of a sum is its tags, or its name if it has none."""
-    found = metrics([series("n", "count", {1: 1}, b="2", a="1"), series("n", "count", {1: 1})])
-    assert [one.label for one in found] == ["n", "a=1, b=2"]
-
-
-def test_counts_beyond_a_float_stay_exact() -> None:
-    """A 64-bit count is exact."""
-    (metric,) = metrics([series("n", "count", {1: 2**63 - 1})])
-    assert metric.value.last == 9_223_372_036_854_775_807
-
-
 def test_only_fields_that_exist_are_read() -> None:
     """The fields depend on the types, since a store is slow to search for a field that does not exist."""
     assert fields([]) == ("instances", "lives")

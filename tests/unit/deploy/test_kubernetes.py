@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import subprocess
 from typing import Any
 
 import kubernetes_validate
@@ -101,15 +100,6 @@ def test_every_object_is_valid_by_the_schema(objects: list[dict[str, Any]], vers
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_the_validation_finds_mistakes() -> None:
-    """A misspelt field and a value of another type are errors."""
-    for name, value in (("replica", 1), ("replicas", "one")):
-        wrong = copy.deepcopy(workloads(base())["lag"])
-        wrong["spec"][name] = value
-        with pytest.raises(kubernetes_validate.ValidationError):
-            kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
-
-
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
     """Image, arguments, environment variables and the time for a clean stop are the same."""
@@ -162,13 +152,6 @@ def test_every_pod_has_the_least_privileges(name: str) -> None:
     }
     assert one["resources"].keys() == {"requests", "limits"}
     assert {mount["name"] for mount in one["volumeMounts"]} >= {"tmp"}
-
-
-def test_no_pod_gets_variables_of_services() -> None:
-    """Kubernetes' variables for a Service named tallystream-kafka would become options of librdkafka."""
-    specs = [one["spec"]["template"]["spec"] for one in workloads(base()).values()]
-    specs += [one["spec"] for one in documents(*TEMPLATES)]
-    assert [spec.get("enableServiceLinks") for spec in specs] == [False] * (len(COMPONENTS) + len(TEMPLATES))
 
 
 def test_no_manifest_contains_a_secret() -> None:
@@ -243,12 +226,3 @@ def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
         }
         assert {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]} == {"tmp": "/tmp"}
         assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]
-
-
-def test_the_submit_script_names_a_missing_variable() -> None:
-    """Without the address of the Kubernetes API it fails at once and names the variable."""
-    done = subprocess.run(
-        [FOLDER / "spark" / "submit"], capture_output=True, text=True, check=False, env={}, timeout=60
-    )
-    assert done.returncode != 0
-    assert "MASTER: set it to k8s://" in done.stderr

@@ -288,56 +288,6 @@ def test_counts_with_the_same_tags_are_added_up(registry: MetricRegistry) -> Non
     assert_count(registry, "tallystream.reporter.source.failed", 0, tags={"source": "opentelemetry"})
 
 
-def test_opentelemetry_sums_over_instances_and_lives() -> None:
-    """The table sums two instances, one of them with two lives, exactly."""
-    topic, clock = Topic(), ManualClock()
-
-    def instance(key: bytes, *batches: int) -> None:
-        source, registry = OpenTelemetrySource(), MetricRegistry("shop", clock=clock)
-        counter = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("orders")
-        registry.add_source(source)
-        lives = LifeHistory("shop")
-        for batch in batches:
-            counter.add(batch)
-            clock.advance(1)
-            (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms(), final=True)
-            topic.append(key, pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
-            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-            assert topic.changes.dead == []
-
-    instance(b"a", 5, 7)
-    instance(b"b", 30)
-    assert topic.sum("orders").count == 42
-
-
-OPENTELEMETRY_FORK = """
-    import os
-    from opentelemetry.sdk.metrics import MeterProvider
-    from tallystream import MetricRegistry
-    from tallystream.bridges.opentelemetry import OpenTelemetrySource
-    source, registry = OpenTelemetrySource(), MetricRegistry("shop")
-    jobs = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("jobs")
-    registry.add_source(source)
-    def show():
-        print([m.count for m in registry.snapshot() if m.name == "jobs"], flush=True)
-    jobs.add(5)
-    show()
-    if not os.fork():
-        jobs.add(2)
-        show()
-        os._exit(0)
-    os.wait()
-    jobs.add(1)
-    show()
-"""
-
-
-def test_a_forked_child_reports_its_own_opentelemetry_counts() -> None:
-    """Parent and child each report what they counted."""
-    output, _ = run_program(OPENTELEMETRY_FORK)
-    assert output.splitlines() == ["[5]", "[2]", "[6]"]
-
-
 def test_a_failing_opentelemetry_callback_affects_only_its_instrument(registry: MetricRegistry) -> None:
     """The SDK logs the failure, and the other instruments are reported."""
     source = OpenTelemetrySource()

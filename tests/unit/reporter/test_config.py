@@ -138,21 +138,3 @@ def test_a_secret_is_in_no_log_no_repr_and_no_error(
             reporter.stop(timeout=0)
             assert "librdkafka" in caplog.text
     assert SECRET not in "\n".join([*texts, caplog.text, *(str(record.args) for record in caplog.records)])
-
-
-def test_tls_reaches_librdkafka() -> None:
-    """With TALLYSTREAM_KAFKA_SECURITY_PROTOCOL=SSL, the client starts with a TLS handshake."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
-        registry = report(
-            "orders",
-            bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}",
-            environment={"TALLYSTREAM_KAFKA_SECURITY_PROTOCOL": "SSL", "TALLYSTREAM_INTERVAL": "0.01"},
-        )
-        assert registry.reporter is not None
-        try:
-            connection, _ = server.accept()
-            with connection:
-                assert connection.recv(2) == b"\x16\x03"  # RFC 8446, section 5.1: a handshake record
-        finally:
-            registry.reporter.stop(timeout=0)

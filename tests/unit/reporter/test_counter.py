@@ -46,37 +46,6 @@ def test_an_updown_stays_finite(registry: MetricRegistry, change: Any) -> None:
     assert updown.value == 5
 
 
-INTERRUPTED_UPDOWN = """
-import signal
-from tallystream import MetricRegistry
-updown, interrupted = MetricRegistry("orders").updown("u"), 0
-added = alarms = 0
-
-def handle(*_):
-    global interrupted
-    interrupted += 1
-    updown.dec(0.5)
-
-signal.signal(signal.SIGALRM, handle)
-while interrupted < 500:
-    if alarms == interrupted:  # one alarm at a time: on a slow machine, periodic ones interrupt each other without end
-        alarms += 1
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
-    updown.inc(0.5)
-    added += 1
-signal.setitimer(signal.ITIMER_REAL, 0)
-print(updown.value == 0.5 * (added - interrupted))
-"""
-
-
-def test_a_signal_handler_can_update_an_updown() -> None:
-    """A signal during an update does not block, and no change is lost."""
-    run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_UPDOWN], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
-
-
 def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:
     """Eight threads that update the same metric lose nothing, for every type that counts."""
     counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
@@ -136,18 +105,6 @@ def test_the_memory_of_a_counter_is_limited(registry: MetricRegistry) -> None:
         counter.inc(2)
     assert len(counter._amounts) < BUFFER
     assert counter.count == 20_000
-
-
-def test_a_counter_waits_for_no_lock(registry: MetricRegistry) -> None:
-    """A signal handler or finalizer that interrupts the counter can increment and read it."""
-    counter = registry.counter("c")
-    with counter._lock:
-        for number in range(1, 2 * BUFFER + 1):
-            counter.inc()
-            counter.inc(2)
-            assert counter.count == 3 * number
-    assert counter.count == 6 * BUFFER
-    assert len(counter._amounts) == 1
 
 
 INTERRUPTED_EVERYWHERE = """

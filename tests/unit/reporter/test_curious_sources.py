@@ -6,7 +6,6 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from support.interpreter import run_program
 from tallystream.bridges.base import Reading
 from tallystream.bridges.sources import FAILED
 from tallystream.record import Gauge
@@ -59,30 +58,3 @@ def test_sources_that_read_the_registry_do_not_wait_for_each_other(registry: Met
     for prefix in "ab":
         registry.add_source(Curious(registry, seconds=0.05), prefix=prefix)
     assert snapshots(registry, 2) == [[FAILED, "a.g", "b.g"]] * 2
-
-
-CURIOUS_FORK = """
-    import os
-    from tallystream import MetricRegistry
-    from tallystream.record import Gauge
-    from tallystream.bridges.base import Reading
-    class Curious:
-        kind = "curious"
-        def read(self):
-            yield Reading(Gauge(name="g", value=len(registry.snapshot())))
-    registry = MetricRegistry("orders")
-    registry.add_source(Curious(), prefix="a")
-    registry.add_source(Curious(), prefix="b")
-    child = os.fork()
-    print([(m.name, getattr(m, "count", None)) for m in registry.snapshot()], flush=True)
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
-
-def test_a_source_that_reads_the_registry_is_reported_in_a_child() -> None:
-    """The child reads the sources without waiting for their locks of before the fork."""
-    output, errors = run_program(CURIOUS_FORK)
-    assert errors == ""
-    assert output.splitlines() == [f"[('{FAILED}', 0), ('a.g', None), ('b.g', None)]"] * 2

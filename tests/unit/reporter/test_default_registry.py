@@ -17,11 +17,9 @@ from tallystream import (
     LogRecordCounter,
     MetricRegistry,
     count_exceptions,
-    counted,
     default_registry,
     record,
     report,
-    timed,
 )
 from tallystream.instrumentation import decorators
 from tallystream.log_throttle import RateLimitFilter
@@ -90,50 +88,6 @@ def test_a_report_waits_for_a_reporter_that_is_stopping(default: MetricRegistry)
     for _ in range(3):
         assert report("orders", bootstrap_servers="127.0.0.1:1", interval=3600, environment={}) is default
         default.reporter.stop(timeout=0)
-
-
-def test_a_registry_without_reports_stays_reported(default: MetricRegistry) -> None:
-    """With TALLYSTREAM_ENABLED=0, a second app gets a registry of its own, as it would otherwise."""
-    off = {"TALLYSTREAM_ENABLED": "0"}
-    assert report("orders", environment=off) is default
-    assert report("billing", environment=off) is not default
-    assert report("orders", environment=off) is not default
-
-
-def test_counted_counts_calls_that_ended(registry: MetricRegistry) -> None:
-    """Calls count when they end, also those that raise, of functions and of coroutine functions."""
-
-    @counted("calls", {"of": "f"}, registry=registry)
-    def divide(number: int) -> float:
-        """Divide."""
-        return 1 / number
-
-    @counted("calls", {"of": "g"}, registry=registry)
-    async def divide_later(number: int) -> float:
-        await asyncio.sleep(0)
-        return 1 / number
-
-    assert (divide(2), divide.__name__, divide.__doc__) == (0.5, "divide", "Divide.")
-    with pytest.raises(ZeroDivisionError):
-        divide(0)
-    started = divide_later(2)
-    assert_count(registry, "calls", 0, tags={"of": "g"})
-    assert asyncio.run(started) == 0.5
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(divide_later(0))
-    assert_count(registry, "calls", 2, tags={"of": "f"})
-    assert_count(registry, "calls", 2, tags={"of": "g"})
-
-
-def test_timed_times_calls(registry: MetricRegistry) -> None:
-    """The timer has each call."""
-
-    @timed("time", registry=registry)
-    def work() -> int:
-        return 7
-
-    assert [work(), work()] == [7, 7]
-    assert_count(registry, "time", 2)
 
 
 def test_exceptions_are_counted_by_class(registry: MetricRegistry) -> None:

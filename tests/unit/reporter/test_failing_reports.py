@@ -55,17 +55,6 @@ def test_the_schedule_continues_after_a_failed_report(
     assert f"a report failed: {str(error) or repr(error)}" in caplog.text
 
 
-@pytest.mark.parametrize("error", ERRORS)
-def test_report_now_returns_false_after_a_failed_report(registry: MetricRegistry, error: BaseException) -> None:
-    """It makes the report in another thread, where no handler of a signal raises anything."""
-    reporter = Failing(registry)
-    reporter.error = error
-    assert not reporter.report_now()
-    assert reporter.failures == 1
-    reporter.error = None
-    assert reporter.report_now()
-
-
 def test_a_signal_ends_a_report_in_the_main_thread(registry: MetricRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of the process, when no thread can be started, KeyboardInterrupt passes."""
 

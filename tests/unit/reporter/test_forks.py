@@ -10,27 +10,6 @@ def run(program: str) -> str:
     return run_program(program)[0]
 
 
-def test_a_rejected_reporter_does_not_take_part_in_forks() -> None:
-    """A fork ignores a reporter whose constructor raised, and logs nothing."""
-    assert run("""
-        import os, sys
-        from tallystream import ConfigError, KafkaReporter, MetricRegistry
-        errors = []
-        sys.unraisablehook = lambda what: errors.append(str(what.exc_value))
-        try:
-            options = {"group.id": "x", "bootstrap.servers": "y"}
-            KafkaReporter(MetricRegistry("a"), bootstrap_servers="127.0.0.1:1", instance="i", options=options)
-        except ConfigError as error:
-            kept = error.__traceback__
-        else:
-            print("no error")
-        pid = os.fork()
-        if not pid:
-            os._exit(len(errors))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(errors))
-    """).split() == ["0", "0"]
-
-
 def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer() -> None:
     """The child has its own life, and ends without the parent's producer."""
     out = run("""

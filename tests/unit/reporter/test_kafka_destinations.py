@@ -146,17 +146,6 @@ def test_reporters_to_two_clusters_report_everything_to_both() -> None:
     assert counts(bench.snapshots)[-1] == 2
 
 
-def test_a_later_reporter_with_another_address_continues_the_lives() -> None:
-    """What was acknowledged under the first address is not published again."""
-    bench = KafkaBench()
-    bench.counter.inc(5)
-    assert bench.reporter.report_now()
-    assert bench.reporter.stop()
-    bench.counter.inc(2)
-    assert bench.make(bootstrap_servers="other:9092").report_now()
-    assert counts(bench.snapshots) == [5, 5, 2]
-
-
 def test_nothing_is_sent_before_the_cluster_is_known() -> None:
     """Without a broker start() returns, and report_now() and stop() return False in time."""
     bench = KafkaBench(interval=3600)

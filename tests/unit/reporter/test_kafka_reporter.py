@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from support.scripted_producer import KafkaBench, ScriptedProducer, counts
+from support.scripted_producer import KafkaBench, counts
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.clock import Deadline
 from tallystream.record import Counter, Gauge, Histogram, encode
-from tallystream.testing import ManualClock, assert_count, find
+from tallystream.testing import assert_count, find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from tallystream.record import Snapshot
 
 
@@ -135,34 +131,6 @@ def test_a_report_that_is_due_at_a_fork_is_sent_by_a_new_producer() -> None:
     reporter._continue_report()
     assert (reporter.failures, reporter.last_error) == (0, None)
     assert counts(bench.producers[1].snapshots) == [1]
-
-
-def test_the_thread_continues_after_a_failure() -> None:
-    """A real thread with a short interval continues after a gauge made one report fail."""
-    registry = MetricRegistry("app")
-    arrived = threading.Semaphore(0)
-    producers = []
-
-    class Producer(ScriptedProducer):
-        def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
-            if len(producers) == 1 and not self.snapshots:
-                producers.append("refused once")
-                raise BufferError("once")
-            super().produce(topic, key=key, value=value, on_delivery=on_delivery)
-            arrived.release()
-
-    def make(options: Mapping[str, Any], on_error: object) -> Any:
-        producers.append("made")
-        producer = Producer(ManualClock(wall_ms=time.time_ns() // 1_000_000))
-        producer.deliveries = [True] * 100
-        return producer
-
-    reporter = KafkaReporter(registry, bootstrap_servers="b:1", instance="i", interval=0.01, producer=make)
-    with reporter:
-        for _ in range(3):
-            assert arrived.acquire(timeout=10)
-    assert reporter.failures == 1
-    assert producers == ["made", "refused once"]
 
 
 @pytest.mark.parametrize(
@@ -285,15 +253,6 @@ def test_report_now_sends_an_outgrown_registry_in_a_new_life() -> None:
     assert first.life not in {snapshot.life for snapshot in new}
     assert counted(bench.snapshots) == 203
     assert bench.reporter.failures == 0
-
-
-def test_the_last_report_of_an_outgrown_registry_ends_the_new_life_too() -> None:
-    """The records of the new life are final."""
-    bench = grown_bench()
-    assert bench.reporter.stop()
-    assert {snapshot.final for snapshot in bench.snapshots[1:]} == {True}
-    assert len({snapshot.life for snapshot in bench.snapshots}) == 2
-    assert counted(bench.snapshots) == 201
 
 
 def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> None:

@@ -109,10 +109,3 @@ def test_stop_waits_for_other_threads_until_its_deadline(lock: str, monkeypatch:
     assert sum(held.waited) == pytest.approx(0.2)
     assert bench.reporter.stop()
     assert bench.snapshots[-1].final
-
-
-def test_stopping_a_reporter_that_never_started_logs_nothing() -> None:
-    """It creates no producer and returns True."""
-    bench = KafkaBench()
-    assert bench.reporter.stop()
-    assert bench.producers == []

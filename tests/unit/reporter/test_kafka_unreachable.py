@@ -47,19 +47,6 @@ def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) 
     assert seconds(9) == []
 
 
-def test_the_warning_waits_for_three_intervals(caplog: pytest.LogCaptureFixture) -> None:
-    """With an interval of a minute, the warning is logged after three of them."""
-    bench = KafkaBench(interval=60.0)
-    bench.reporter._open()
-    bench.producers[0].deliveries = []
-    bench.reporter._report()
-    for seconds, failures in ((179, 0), (2, 1)):
-        bench.clock.advance(seconds)
-        bench.reporter._continue_report()
-        assert bench.reporter.failures == failures
-    assert bench.reporter.last_error == "no metrics have arrived at b:9092 for 180 s: the broker does not answer"
-
-
 def test_connected() -> None:
     """It is True from an acknowledgement until an error of librdkafka or the end."""
     bench = KafkaBench()

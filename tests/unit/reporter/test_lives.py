@@ -244,14 +244,6 @@ def test_a_failed_delivery_counts_as_delivered_when_its_life_ends(*, arrived: bo
     assert run.table.count == (160 if arrived else 150)
 
 
-def test_a_metric_that_only_a_failed_delivery_has_counts_as_delivered() -> None:
-    """No acknowledged record of the life has the metric, so the next life does not count it."""
-    run = Run()
-    play(run, MISSING_AFTER_A_FAILURE)
-    run.finish()
-    assert run.table.count == run.counted
-
-
 @pytest.mark.parametrize("wall_ms", [HOUR_MS, 1_900_000_000_000])
 def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     """A first record that is refused, since its ULID is old or far ahead, is counted in the next life."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from threading import Thread
 
 import pytest
@@ -25,18 +24,6 @@ def test_a_gauge_is_set_or_computed(registry: MetricRegistry) -> None:
     assert [computed.value, computed.value] == [1, 2]
     with pytest.raises(TypeError, match="'f' is computed"):
         computed.set(1)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, "fails"])
-def test_a_gauge_without_a_finite_number_is_skipped(
-    registry: MetricRegistry, bad: float | str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A gauge that raises or is not finite is skipped and logged once; the other metrics are reported."""
-    registry.counter("c").inc()
-    registry.gauge(f"gauge.{bad}", lambda: float(bad))
-    assert [metric.name for metric in registry.snapshot()] == ["c"]
-    registry.snapshot()
-    assert caplog.text.count(f"'gauge.{bad}' is skipped") == 1
 
 
 def test_rates_equal_dropwizards(registry: MetricRegistry, clock: ManualClock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
 from fractions import Fraction
 from http import HTTPStatus
@@ -37,20 +36,6 @@ def test_an_amount_beyond_64_bits_is_refused_where_it_is_counted(registry: Metri
         with pytest.raises(ValueError, match=r"can't (grow by|take|change by) more than 2\*\*63 - 1"):
             add(amount)
     assert (registry.counter("c").count, registry.meter("m").count, updown.value) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400])
-def test_a_gauge_that_is_set_to_a_number_that_is_not_finite_is_skipped(
-    registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is logged once with its name; the other metrics and the next value are reported."""
-    gauge, name = registry.gauge(f"set.to.{value!s:.5}"), f"set.to.{value!s:.5}"
-    registry.counter("c").inc()
-    gauge.set(value)
-    assert registry.snapshot() == registry.snapshot() == [record.Counter(name="c", count=1)]
-    assert caplog.text.count(f"'{name}' is skipped") == 1
-    gauge.set(2.5)
-    assert record.Gauge(name=name, value=2.5) in registry.snapshot()
 
 
 NUMBERS: dict[str, tuple[Any, float]] = {

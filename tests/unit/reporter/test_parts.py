@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from tallystream import ConsumerProgress, MetricRegistry
+from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
-from tallystream.record import Counter, Histogram, Identity, Metric, Position, Snapshot
+from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -132,34 +132,6 @@ def test_records_are_at_most_half_full_at_first() -> None:
     assert parts_for([Histogram(name=name, count=0) for name in names], 100_000) == 7
 
 
-def test_a_group_is_never_split() -> None:
-    """A counter and positions that were created much later are in one part."""
-    registry = MetricRegistry("app")
-    progress = ConsumerProgress(registry, "processed")
-    parts = Parts(5)
-    parts.split(registry.snapshot())
-    for number in range(100):
-        registry.counter(f"other.{number}")
-    assert len(parts.split(registry.snapshot())) == 5
-    positions = [progress._position("topic", partition) for partition in range(20)]
-    for position in positions:
-        position.advance(0, 1)
-    assert parts.place(registry.groups())
-    [mine] = [part for part in parts.split(registry.snapshot()).values() if Counter(name="processed", count=0) in part]
-    assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
-
-
-def test_colocating_metrics_of_two_groups_joins_them() -> None:
-    """colocate() with one metric of each group creates one group of all."""
-    registry = MetricRegistry("app")
-    a, b, c, d = (registry.counter(name) for name in "abcd")
-    registry.colocate(a, b)
-    registry.colocate(c, d)
-    registry.colocate(b, c)
-    assert len(set(registry.groups().values())) == 1
-    assert len(registry.groups()) == 4
-
-
 def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
     """Within a life no metric changes its part, and nothing is counted twice."""
     reports = Reports()
@@ -184,15 +156,6 @@ def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
     registry.colocate(other, late)
     assert part_of(other, renewed := reports.report_all()) == part_of(first, renewed) == part_of(last, renewed)
     assert sum(reports.rows().values()) == 101
-
-
-def test_a_metric_joins_the_part_of_its_group() -> None:
-    """A position that is listed before its counter is in the counter's part."""
-    counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
-    parts = Parts(5)
-    parts.split([counter])
-    assert parts.place({counter.identity: counter.identity, position.identity: counter.identity})
-    assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
 def test_each_part_of_a_large_registry_has_its_own_seq() -> None:

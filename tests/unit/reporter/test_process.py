@@ -89,20 +89,6 @@ def test_the_last_report_is_made_at_exit() -> None:
     assert out == ["[1]", "[4]"]
 
 
-def test_a_forked_child_that_ends_before_a_report_is_due_makes_its_last_report() -> None:
-    """A child of `os.fork`, as a worker of gunicorn with --preload, reports what it has counted when it ends."""
-    out = reports_of("""
-        import os
-        registry.counter("c").inc(3)
-        Printer(registry, interval=3600, own_metrics=False).start()
-        child = os.fork()
-        registry.counter("c").inc()
-        if child:
-            os.waitpid(child, 0)
-    """)
-    assert out == ["[1]", "[4]"]
-
-
 def test_the_last_report_has_the_counts_of_functions_at_exit() -> None:
     """Functions that were registered after the import run before it, also those from before the reporter started."""
     out = run("""

@@ -167,20 +167,6 @@ def test_an_interrupt_while_a_metric_is_created_leaves_no_unreported_metric(cloc
     assert lines > 5
 
 
-def test_a_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) -> None:
-    """Each type is in the record's form; unset gauges and positions are missing."""
-    registry.counter("c").inc(2)
-    registry.updown("u").dec(1.5)
-    registry.gauge("g").set(7)
-    registry.gauge("unset")
-    registry.position("t", 0)
-    assert registry.snapshot() == [
-        record.Counter(name="c", count=2),
-        record.UpDown(name="u", value=-1.5),
-        record.Gauge(name="g", value=7),
-    ]
-
-
 def test_a_snapshot_never_splits_an_atomic_block(registry: MetricRegistry) -> None:
     """While a thread updates metrics of all types in atomic(), every snapshot has equal values."""
     counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
@@ -210,21 +196,6 @@ def test_a_snapshot_never_splits_an_atomic_block(registry: MetricRegistry) -> No
     finally:
         thread.join()
     assert counter.count == 5_000
-
-
-def test_a_snapshot_has_all_metrics_that_an_atomic_block_creates(registry: MetricRegistry) -> None:
-    """Also if the block runs while a gauge's function is called."""
-
-    def make() -> float:
-        with registry.atomic():
-            registry.counter("one").inc()
-            registry.counter("two").inc()
-        return 0.0
-
-    registry.gauge("maker", make)
-    for number in (1, 2):
-        counts = {each.name: each.count for each in registry.snapshot() if isinstance(each, record.Counter)}
-        assert counts == {"one": number, "two": number}
 
 
 def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(registry: MetricRegistry) -> None:
@@ -275,35 +246,6 @@ def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wron
     with pytest.raises(ConfigError, match=r"^tags of 'consumer\.position'"):
         registry.position("t", 0, tags=wrong)
     assert registry.metrics() == []
-
-
-def test_representations(registry: MetricRegistry) -> None:
-    """Registries, scoped registries, a consumer's progress and reporters show their names."""
-    registry.counter("c").inc()
-    assert repr(registry) == "<MetricRegistry 'app' with 1 metric>"
-    registry.counter("d").inc()
-    assert repr(registry) == "<MetricRegistry 'app' with 2 metrics>"
-    registry.counter("d", {"a": "b"}).inc()
-    child = registry.child("http", {"a": "b"})
-    assert repr(child) == "<ScopedRegistry 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 3 metrics>>"
-    assert repr(ConsumerProgress(child, "seen")) == "<ConsumerProgress 'http.seen', tags={'a': 'b'}>"
-    assert repr(InMemoryReporter(registry)) == "<InMemoryReporter of 'app'>"
-
-
-def test_dir_has_only_what_applications_use(registry: MetricRegistry) -> None:
-    """Completion does not offer what only snapshots and forks call."""
-    common = {"identity", "kind", "name", "labels", "read", "tags"}
-    expected = {
-        registry.counter("c"): {"count", "inc"},
-        registry.updown("u"): {"dec", "inc", "value"},
-        registry.gauge("g"): {"function", "set", "value"},
-        registry.meter("m"): {"count", "mark", "rates"},
-        registry.histogram("h"): {"count", "sampling", "sketch", "update", "view"},
-        registry.timer("t"): {"count", "rates", "sampling", "sketch", "time", "update", "view"},
-        registry.position("t", 0): {"advance", "position", "start"},
-    }
-    for metric, names in expected.items():
-        assert {name for name in dir(metric) if not name.startswith("_")} == common | names
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.interpreter import run_program
-from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
 from tallystream.bridges.sources import FAILED
-from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram
-from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
+from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,15 +72,6 @@ def test_a_source_is_added_once(registry: MetricRegistry) -> None:
     with pytest.raises(ConfigError, match="prefix"):
         untouched.add_source(Fixed(), prefix="p" * 513)
     assert untouched.metrics() == []
-
-
-def test_each_failing_metric_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """Two metrics with the same name and different tags are logged once each."""
-    registry.add_source(Fixed(*(Counter(name="each.fails", tags={"disk": disk}, count=-1) for disk in "ab")))
-    for _ in range(2):
-        registry.snapshot()
-    for disk in "ab":
-        assert caplog.text.count(f"'each.fails' {{'disk': '{disk}'}} of fixed is not reported") == 1
 
 
 def test_a_source_that_raises_is_counted_and_breaks_nothing(
@@ -265,41 +254,3 @@ def test_a_forked_child_reports_a_source_from_zero_and_never_hangs() -> None:
         "parent [('failed', 0), ('c', 5)]",
     ]
     assert "could not be read when this process was forked off its parent" in errors
-
-
-def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
-    """Metrics that disappear and return, over several lives and a reset, are summed exactly."""
-    clock, topic = ManualClock(), Topic()
-    registry, source = MetricRegistry("shop", clock=clock), Fixed()
-    registry.add_source(source)
-    lives = LifeHistory("shop", max_bytes=8000)
-    places: dict[tuple[str, str], int] = {}
-
-    def report(counts: dict[int, int], *, final: bool = False) -> None:
-        source.metrics = [Counter(name=f"metric.{number}", count=count) for number, count in counts.items()]
-        publish(final=final)
-        if lives.incomplete:
-            publish(final=final)
-        assert not lives.incomplete
-
-    def publish(*, final: bool) -> None:
-        clock.advance(1)
-        for pending in lives.prepare(registry.snapshot(), clock.wall_ms(), final=final):
-            snapshot = pending.snapshot
-            for metric in snapshot.metrics:
-                assert places.setdefault((snapshot.life, metric.name), snapshot.part) == snapshot.part
-            topic.append(b"app-1", pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
-            for total in topic.changes.totals:
-                totals[total.metric[1]] = topic.sum(total.metric[1]).count
-            assert topic.changes.dead == []
-            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-
-    totals: dict[str, int | None] = {}
-    report(dict.fromkeys(range(150), 1))
-    report(dict.fromkeys(range(100, 300), 2))
-    report(dict.fromkeys(range(300), 3))
-    report(dict.fromkeys(range(600), 3), final=True)
-    report(dict.fromkeys(range(600), 1))
-    assert max(places.values()) > 2
-    assert len({life for life, _ in places}) > 2
-    assert {totals[f"metric.{number}"] for number in range(600)} == {4}

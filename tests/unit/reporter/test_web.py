@@ -296,15 +296,3 @@ def test_a_wsgi_response_that_fails_midway_is_a_5xx(registry: MetricRegistry, st
             sent.extend(body)
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx" if step == "nothing" else "5xx"))
     assert (active(registry), sent) == (0, [] if step == "call" else [b"x"])
-
-
-def test_a_wsgi_application_that_raises_is_a_5xx(registry: MetricRegistry) -> None:
-    """The exception continues to the server."""
-
-    def app(_environ: Any, _start: Any) -> list[bytes]:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        WsgiMiddleware(app, registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
-    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "5xx"))
-    assert active(registry) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.simulation.broker import SimulatedCluster
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, Place
 
 A, B = Place("metrics-agg", 0), Place("metrics-table", 0)
 X = "tallystream-0"
@@ -142,19 +142,6 @@ def test_a_late_end_commits_what_is_open_when_it_arrives_unless_it_is_fenced(clu
     assert (values(cluster, B), list(cluster.actions())) == ([], [])
 
 
-def test_an_end_that_is_repeated_is_accepted_and_another_one_is_not(cluster: SimulatedCluster) -> None:
-    """A client may repeat its commit, and learns that an abort comes too late."""
-    epoch = opened(cluster)
-    write(cluster, epoch, b"1", A)
-    cluster.end(X, epoch, "commit")
-    cluster.end(X, epoch, "commit")
-    mark_all(cluster)
-    cluster.end(X, epoch, "commit")
-    with pytest.raises(BrokerError):
-        cluster.end(X, epoch, "abort")
-    assert values(cluster, A) == [b"1"]
-
-
 def test_an_expired_transaction_is_aborted_and_its_writer_is_fenced(cluster: SimulatedCluster) -> None:
     """The coordinator raises the epoch, as it does after the timeout."""
     epoch = opened(cluster)
@@ -186,42 +173,6 @@ def test_a_compaction_keeps_the_newest_committed_record_of_a_key_and_all_offsets
     assert ([entry.offset for entry in records], end) == ([2], 6)
 
 
-def test_positions_out_of_range_are_lost_records_and_markers_are_passed_over(cluster: SimulatedCluster) -> None:
-    """A fetch before the first record, after the end, or of a topic that is gone fails; one at the end does not."""
-    epoch = opened(cluster)
-    cluster.append(A, b"a", b"1")
-    write(cluster, epoch, b"2", A)
-    cluster.end(X, epoch, "commit")
-    mark_all(cluster)
-    assert cluster.fetch(A, 2, 10) == ([], 3)
-    assert cluster.fetch(A, 3, 10) == ([], 3)
-    cluster.partition(A).delete_before(1)
-    for position, bounds in ((0, Bounds(1, 3, 3)), (4, Bounds(1, 3, 3))):
-        with pytest.raises(LostRecordsError) as error:
-            cluster.fetch(A, position, 10)
-        assert error.value.bounds == bounds
-    cluster.delete("metrics-agg")
-    with pytest.raises(BrokerError, match="it has no partition 0 now"):
-        cluster.fetch(A, 3, 10)
-
-
-def test_a_topic_that_is_created_again_has_another_id_and_begins_at_zero(cluster: SimulatedCluster) -> None:
-    """A transaction that was ending in the deleted topic ends without it."""
-    epoch = opened(cluster)
-    write(cluster, epoch, b"1", A, B)
-    cluster.end(X, epoch, "commit")
-    mark(cluster, B)
-    before = cluster.topics["metrics-agg"].topic_id
-    cluster.delete("metrics-agg")
-    cluster.create("metrics-agg", 2)
-    assert cluster.topics["metrics-agg"].topic_id != before
-    assert cluster.bounds(cluster.places("metrics-agg")) == {
-        A: Bounds(0, 0, 0),
-        Place("metrics-agg", 1): Bounds(0, 0, 0),
-    }
-    write(cluster, epoch, b"2", B)
-
-
 def test_a_truncation_that_loses_a_marker_leaves_a_transaction_that_hangs(cluster: SimulatedCluster) -> None:
     """The last stable offset stays before it, though a new writer opens; the end goes back."""
     epoch = opened(cluster)
@@ -233,13 +184,3 @@ def test_a_truncation_that_loses_a_marker_leaves_a_transaction_that_hangs(cluste
     assert (values(cluster, A), cluster.partition(A).bounds) == ([], Bounds(0, 0, 1))
     cluster.partition(A).truncate(0)
     assert cluster.partition(A).bounds == Bounds(0, 0, 0)
-
-
-def test_append_times_are_those_of_the_partitions_leader(cluster: SimulatedCluster) -> None:
-    """A leader whose clock is wrong gives wrong times, also earlier ones than before."""
-    cluster.append(A, b"a", b"1")
-    cluster.now_ms += 5
-    cluster.clock_offset_ms[A] = -86_400_000
-    cluster.append(A, b"a", b"2")
-    first, second = cluster.fetch(A, 0, 10)[0]
-    assert second.time_ms - first.time_ms == 5 - 86_400_000

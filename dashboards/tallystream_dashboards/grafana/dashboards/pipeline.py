@@ -1,4 +1,4 @@
-"""The dashboard Pipeline: the aggregator and the shipper, by their internal metrics (docs/health.md)."""
+"""The dashboard Pipeline: the aggregator and the shipper, by their internal metrics (docs/configuration.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _stat = partial(_panel, kind="stat", width=6, height=5)
 
 
 def _internal_metrics(*names: str, legend: str = "") -> Queries:
-    """Return the queries of internal metrics over time, by command; the names are those of docs/health.md."""
+    """Return the queries of internal metrics over time, by command; the names are those of docs/configuration.md."""
     metrics = [(BY_NAME[f"tallystream.{name}"], legend or f"{name} ({{command}})") for name in names]
     return {
         "flux": tuple(Query(flux.internal_metric(metric.name), text) for metric, text in metrics),

@@ -1,4 +1,4 @@
-"""The job of `tallystream dashboards push`: upload all resources to a Grafana server (docs/grafana-push.md)."""
+"""The job of `tallystream dashboards push`: upload all resources to a Grafana server (docs/grafana.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PromQL for the panels: sums as the shipper exposes them, and the internal metrics of docs/health.md.
+"""PromQL for the panels: sums as the shipper exposes them, and the internal metrics of docs/configuration.md.
 
 A sum has the label `metric_type`. The internal metrics on the aggregator's and the shipper's own /metrics do not have
 it, which distinguishes them from the sums of the same metrics of the app tallystream. In InfluxDB, internal metrics are

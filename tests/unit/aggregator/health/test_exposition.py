@@ -42,11 +42,6 @@ def test_numbers_that_are_not_finite_have_names() -> None:
     assert [line.split()[1] for line in text.splitlines() if not line.startswith("#")] == ["NaN", "+Inf", "-Inf"]
 
 
-def test_a_family_without_samples_is_left_out() -> None:
-    """Its name is not in the text."""
-    assert render([Family("g", "gauge", "h", [])]) == ""
-
-
 @given(_texts, _texts, st.floats(allow_nan=False))
 def test_labels_and_numbers_are_read_as_they_were_written(help_: str, value: str, number: float) -> None:
     """Labels may have quotes, newlines, backslashes and any language. Floats are exact."""

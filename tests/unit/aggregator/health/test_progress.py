@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from tallystream.testing import InMemoryReporter, ManualClock
 from tallystream_aggregator.health.internal_metrics import (
     BY_NAME,
-    INTERNAL_METRICS,
     InternalMetrics,
     Progress,
 )
@@ -125,14 +124,3 @@ def test_the_reporter_has_the_same_metrics(internal_metrics: InternalMetrics) ->
     assert kinds.keys() <= BY_NAME.keys()
     assert (kinds["tallystream.input.records"], kinds["tallystream.table.records"]) == ("counter", "gauge")
     assert {metric.tags["command"] for metric in reporter.reports[-1]} == {"aggregate"}
-
-
-def test_a_metric_that_is_not_in_the_list_is_an_error(internal_metrics: InternalMetrics) -> None:
-    """The documentation shows the list."""
-    with pytest.raises(KeyError):
-        internal_metrics.set("tallystream.secret", 1)
-
-
-def test_every_metric_has_its_own_name() -> None:
-    """This also holds for the names in Prometheus."""
-    assert len({figure.exposed for figure in INTERNAL_METRICS}) == len(BY_NAME) == len(INTERNAL_METRICS)

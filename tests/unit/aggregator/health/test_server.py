@@ -57,12 +57,6 @@ def test_the_error_of_a_port_in_use_names_it() -> None:
             HealthServer({}, port=port)
 
 
-def test_there_is_no_server_without_a_port() -> None:
-    """The server is optional."""
-    with Health("ship", HealthSettings()) as health:
-        assert health.port is None
-
-
 def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The next request gets its response."""
 

@@ -19,13 +19,6 @@ def test_a_partition_whose_end_does_not_move_for_a_second_needs_a_record() -> No
     assert timer.due({ONE: 7, TWO: 2}, 3.0) == [ONE]
 
 
-def test_a_record_that_was_lost_is_sent_again_a_second_later() -> None:
-    """The end has not moved."""
-    timer = ClockTimer()
-    found = [timer.due({ONE: 5}, tenth / 10) for tenth in range(40)]
-    assert [tenth for tenth, due in enumerate(found) if due] == [10, 20, 30]
-
-
 def test_a_busy_partition_needs_a_record_every_minute() -> None:
     """Its records may all be of one shard."""
     timer = ClockTimer()

@@ -101,7 +101,7 @@ def test_another_failure_has_spark_s_message_without_stacks() -> None:
 
 
 def test_the_stack_traces_of_pyspark_s_exceptions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their attributes are private, so an upgrade of PySpark may rename them (docs/cluster.md)."""
+    """Their attributes are private, so an upgrade of PySpark may rename them (docs/architecture.md)."""
     monkeypatch.setattr(SparkContext, "_jvm", object())
     monkeypatch.setattr(CapturedException, "_log_exception", lambda _failure: None)
     failure = CapturedException(desc="the query failed", stackTrace="at a")

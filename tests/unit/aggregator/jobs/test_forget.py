@@ -18,7 +18,6 @@ from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
 from tallystream_aggregator.stream.broker import BrokerError, Chunk, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
-from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
 
 A, B = (new_ulid(BEGIN_MS + number) for number in range(2))
@@ -69,18 +68,6 @@ def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
     assert json.loads(record.value or b"") == {"v": 1, "forget": {"life": A}}
     assert found.lives == [("shop", INSTANCES[0], A, True, 2)]
     assert found.sums == [("shop", "m", "counter", ()), ("shop", "n", "counter", (("site", "x"),))]
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_metric_is_removed_by_a_record_for_each_shard_in_each_partition(shards: int) -> None:
-    """A record is ordered only with others of its partition, and of its shard."""
-    found = planned(table(shards), Forget(metric="n", type="counter", tags={"pod": "1"}))
-    places = {(record.partition, shard_of(record.key, shards)) for record in found.records}
-    assert places == {(partition, shard) for partition in (0, 1) for shard in range(shards)}
-    assert len(found.records) == len(places)
-    assert {json.loads(record.value or b"")["forget"].get("shards", 1) for record in found.records} == {shards}
-    assert [(life, metrics) for _, _, life, _, metrics in found.lives] == [(A, 1), (B, 1), (A, 1)]
-    assert [metric[1] for metric in found.sums] == ["n"]
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -67,21 +67,6 @@ def alone(run: Callable[[Process, SimulatedCluster], object], cluster: Simulated
         return process.result
 
 
-def test_each_start_takes_a_higher_generation() -> None:
-    """The ledger has a row of each. Rows of epochs follow it."""
-    cluster = new_cluster()
-
-    def run(process: Process, cluster: SimulatedCluster) -> list[int]:
-        mine = generations(process, cluster)
-        taken = [mine.take(opened)]
-        mine.write([epoch_of(mine.now, 0)])
-        return [*taken, mine.take(opened)]
-
-    assert alone(run, cluster) == [1, 2]
-    assert [(row.kind, row.generation) for row in rows_of(cluster)] == [("opened", 1), ("epoch", 1), ("opened", 2)]
-    assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 3
-
-
 def test_a_deleted_ledger_gives_no_generation_again() -> None:
     """The positions row names the generation of its writer, so the next one is higher."""
     cluster = new_cluster()

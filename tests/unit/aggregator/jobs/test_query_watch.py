@@ -203,16 +203,6 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
     ]
 
 
-def test_the_combiner_has_no_row_in_the_ledger() -> None:
-    """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
-    outside = Outside(loops=3)
-    watched = watch(outside)
-    combiner = EpochRow(2, steps=1, seconds=1.0, state_bytes=9, positions={"metrics-shards": {"0": 3}})
-    watched._note(0, "1970-01-01T00:00:00Z", [row(0, 5), row(1, 4), combiner])
-    watched.follow()
-    assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]
-
-
 def test_own_partitions_get_clock_records() -> None:
     """Topics of OTLP metrics belong to others. With a catch-up, no record of our own may stay on a topic.
 

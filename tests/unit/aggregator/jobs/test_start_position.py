@@ -19,12 +19,6 @@ TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
 
 
-@pytest.mark.parametrize("word", ["earliest", "latest", "group"])
-def test_the_three_words_are_start_positions(word: str) -> None:
-    """They are returned unchanged."""
-    assert parse_start(word) == word
-
-
 @pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20 10:00:00", "2026-11-20T12:00+02:00"])
 def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
     """It does not depend on the machine's time zone."""

@@ -1,7 +1,8 @@
-"""The names, the configuration and the creation of the topics, as docs/topics.md describes them."""
+"""The names, the configuration and the creation of the topics, as docs/record.md describes them."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies, require_partitions
 from tallystream_aggregator.times import DAY_MS
 
-PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
+PAGE = Path(__file__).parents[4] / "docs" / "record.md"
 
 
 def test_every_topic_has_the_prefix() -> None:
@@ -96,9 +97,9 @@ def test_the_configuration_has_what_the_guarantees_need() -> None:
 
 
 def test_the_documentation_has_the_configuration_of_every_topic() -> None:
-    """docs/topics.md has each option with its value."""
+    """docs/record.md has each option with its value."""
     page = PAGE.read_text(encoding="utf-8")
     for name, config in policies(Topics()).items():
-        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        (row,) = re.findall(rf"^\|[^|\n]*`{name}`[^|\n]*\|(.*=.*)\|$", page, re.MULTILINE)
         for option, value in config.items():
-            assert f"`{option}={value}`" in section
+            assert f"`{option}={value}`" in row

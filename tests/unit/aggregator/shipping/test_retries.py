@@ -63,13 +63,6 @@ def test_pauses_double_up_to_a_limit() -> None:
     assert len({pause_s(1) for _ in range(10)}) > 1
 
 
-def test_an_available_store_is_written_once() -> None:
-    """There is no pause."""
-    stop, store = Stop(), Store(failures=0)
-    retry(store.write, stop.wait)
-    assert (store.written, stop.pauses) == (1, [])
-
-
 def test_a_write_is_retried_until_the_store_is_available(caplog: pytest.LogCaptureFixture) -> None:
     """The pauses grow. The begin and the end of the outage are logged once."""
     stop, store = Stop(), Store(failures=12)

@@ -207,5 +207,5 @@ def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
 
 
 def test_what_workers_import_ahead_exists() -> None:
-    """PySpark's module is not public, so an upgrade may rename it (docs/cluster.md)."""
+    """PySpark's module is not public, so an upgrade may rename it (docs/architecture.md)."""
     assert list(import_modules([1])) == [1]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support import otlp
-from support.memory_store import MemoryStore, stored_table
+from support.simulation.checkpoints import Batch
 from support.steps import Published, run
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.storage import StoredTable, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,11 @@ def apply(table: Table, *values: bytes) -> Published:
     first = table.state.records
     records = [Record("metrics", 0, first + n, BEGIN_MS, b"app-1", value) for n, value in enumerate(values)]
     return run(table, records)
+
+
+def stored_table(store: Batch, settings: TableSettings) -> StoredTable:
+    """Return the table that is stored, or an empty one."""
+    return load(store, settings) or StoredTable(Table(State(), settings))
 
 
 def sums(changes: Published) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def test_a_life_has_either_complete_or_incomplete_snapshots() -> None:
 
 def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
     """Storing and loading the table makes no difference to later snapshots."""
-    store = MemoryStore()
+    store = Batch(0)
     found = stored_table(store, TableSettings())
     apply(found.table, snapshot(5, a=50))
     found.save(store)
@@ -131,7 +137,7 @@ def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
     """
 
     def steps(starts_ns: Iterable[int]) -> None:
-        store = MemoryStore()
+        store = Batch(0)
         settings = TableSettings(otlp_topics=(otlp.TOPIC,))
         streams = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)]
         for offset in range(2):

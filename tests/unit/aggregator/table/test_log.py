@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.memory_store import MemoryStore
 from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
+from support.simulation.checkpoints import Batch
 from support.steps import Published, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
@@ -26,7 +26,7 @@ def new() -> StoredTable:
     return StoredTable(Table(State(), DEFAULTS))
 
 
-def loaded(store: MemoryStore, settings: TableSettings = DEFAULTS) -> StoredTable:
+def loaded(store: Batch, settings: TableSettings = DEFAULTS) -> StoredTable:
     """Return the stored table."""
     found = load(store, settings)
     assert found is not None
@@ -60,7 +60,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every step the log has the state, and both tables give the same in the next, however often it is copied."""
     chance = random.Random(seed)
-    store, stored = MemoryStore(), StoredTable(Table(State(), SETTINGS))
+    store, stored = Batch(0), StoredTable(Table(State(), SETTINGS))
     stored.save(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
@@ -77,7 +77,7 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
 
 def test_only_what_has_changed_is_stored() -> None:
     """If one instance of a thousand changes, the new entry is much smaller than a copy of the table."""
-    store, stored = MemoryStore(), new()
+    store, stored = Batch(0), new()
     run(stored.table, (snapshot(number, 1) for number in range(1000)))
     stored.save(store)
     before = stored.size
@@ -90,7 +90,7 @@ def test_only_what_has_changed_is_stored() -> None:
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:
     """This holds for a copy and for the changes of an epoch. Spark's JVM has each entry in memory several times."""
-    store, stored = MemoryStore(), new()
+    store, stored = Batch(0), new()
     for count in (1, 2):
         run(stored.table, (snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000)))
         stored.save(store)
@@ -102,7 +102,7 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
 
 def test_a_table_in_memory_is_not_current_after_another_one_was_stored() -> None:
     """Every epoch writes a new token to the head, so at most one of two workers has the current table."""
-    store, first = MemoryStore(), new()
+    store, first = Batch(0), new()
     first.save(store)
     second = loaded(store)
     assert first.is_current(store)
@@ -114,19 +114,18 @@ def test_a_table_in_memory_is_not_current_after_another_one_was_stored() -> None
 
 def test_a_store_without_a_table_gives_none() -> None:
     """It is not read as an empty table."""
-    assert load(MemoryStore(), DEFAULTS) is None
+    assert load(Batch(0), DEFAULTS) is None
 
 
 def test_a_missing_or_damaged_entry_is_refused() -> None:
     """A log without one of its entries is not read as a smaller table. Other versions and invalid heads are refused."""
-    store, stored = MemoryStore(), new()
+    store, stored = Batch(0), new()
     for number in range(4):
         run(stored.table, [snapshot(number, 1)])
         stored.save(store)
     for number in store.entries:
         for damage in (None, store.entries[number][:-1], b""):
-            broken = MemoryStore()
-            broken.heads = store.heads
+            broken = store.copy(0)
             broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # None: the entry is missing
             with pytest.raises(StateError, match="damaged"):
                 load(broken, DEFAULTS)

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from support.grafana_queries import variables_of
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.resources import DASHBOARDS, resources
+from tallystream_dashboards.grafana.resources import resources
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings
 
 if TYPE_CHECKING:
@@ -164,17 +164,6 @@ def test_every_rule_links_to_its_panel_and_its_section_of_the_runbook(flavour: F
         assert panels[annotations["__panelId__"]] == rule.panel
         assert annotations["runbook_url"] == f"https://wiki/runbook#{rule.slug}"
         assert one["notification_settings"]["receiver"] == generated.contact_point["name"]
-
-
-def test_a_panel_has_the_same_id_in_every_flavour() -> None:
-    """So a link to a panel is valid for every flavour."""
-    for dashboard in DASHBOARDS:
-        ids: dict[str, set[int]] = {}
-        for flavour in FLAVOURS:
-            if dashboard.supports(flavour):
-                for one in dashboard.model(Settings(flavour=flavour), DASHBOARDS)["panels"]:
-                    ids.setdefault(f"{one['type']} {one['title']}", set()).add(one["id"])
-        assert all(len(found) == 1 for found in ids.values())
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -64,10 +64,3 @@ def test_only_counters_are_processed_twice() -> None:
     for text in (queries(Settings())["processed-twice"] for queries in (flux.queries, prometheus.expressions)):
         assert re.search(r'metric_type ?==? ?"counter"', text)
         assert "meter" not in text
-
-
-def test_a_limit_is_the_threshold() -> None:
-    """The limit of a rule is its threshold, and 0 if it has none."""
-    limits = {rule.slug: rule.limit(Thresholds(lag_seconds=7.5)) for rule in RULES}
-    assert limits["lag-seconds"] == 7.5
-    assert limits["lag-status"] == 0

@@ -58,13 +58,6 @@ def test_the_error_of_a_refused_connection_has_the_reason() -> None:
     assert " object at " not in message
 
 
-def test_the_error_of_an_unknown_host_has_the_reason() -> None:
-    """It does not show the Python object of the connection."""
-    message = error_of("http://grafana.invalid")
-    assert "the server can't be reached (" in message
-    assert " object at " not in message
-
-
 def test_a_server_that_is_not_grafana_is_recognized(grafana: GrafanaStub) -> None:
     """The error suggests the path of a reverse proxy."""
     assert "the server is not Grafana; add the path of the reverse proxy" in error_of(f"{grafana.url}/elsewhere")

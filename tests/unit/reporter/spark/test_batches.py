@@ -105,12 +105,6 @@ def test_where_the_first_batch_started(beginnings: dict[int, int], rows: int, st
     assert found == {("a", at): start for at, start in starts.items()}
 
 
-def test_a_pattern_without_topics_has_started() -> None:
-    """The first topic that it finds later is read from its beginning, like any other that is added."""
-    assert read_progress(progress(source({}, {"g": {"0": 5010}}, 20))).starts == {}
-    assert read_progress(progress(source(None, {"g": {"0": 5010}}, 20))).starts is None
-
-
 def batch(number: int, starts: dict[int, int] | None, ends: dict[int, int], *, run: str = "run-1") -> Batch:
     rows = sum(ends.values()) - sum((starts or {}).values())
     return Batch(
@@ -134,22 +128,6 @@ def test_a_batch_that_is_reported_twice_counts_once() -> None:
     counted = CountedOffsets()
     assert counted.add(batch(0, {0: 0}, {0: 5})) is not None
     assert counted.add(batch(0, {0: 0}, {0: 5})) is None
-
-
-def test_batches_that_were_not_reported_are_counted_with_the_next_one() -> None:
-    """After a restart the first batch starts after the committed offsets: what is between them counts with it."""
-    counted = CountedOffsets({("a", 0): 10}, 3)
-    found = counted.add(batch(6, {0: 25}, {0: 30}, run="run-2"))
-    assert found is not None
-    assert (found.batches, found.records, found.spans) == (3, 20, {("a", 0): (10, 30)})
-
-
-def test_a_checkpoint_that_was_taken_back_counts_again() -> None:
-    """Offsets that a later run processes again are counted again."""
-    counted = CountedOffsets({("a", 0): 10}, 3)
-    found = counted.add(batch(2, {0: 4}, {0: 7}, run="run-2"))
-    assert found is not None
-    assert (found.batches, found.records) == (1, 3)
 
 
 def test_a_partition_that_is_added_and_a_topic_that_is_made_again() -> None:
