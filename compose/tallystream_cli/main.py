@@ -76,7 +76,7 @@ def _common(
 app.command(cls=table.AggregateCommand)(table.aggregate)
 app.command()(table.rebuild)
 app.command()(forget.forget)
-app.command()(stores.ship)
+app.command(cls=stores.ShipCommand)(stores.ship)
 app.command()(verify.verify)
 app.command()(top.top)
 app.command()(sums.sums)

@@ -18,7 +18,7 @@ from support.scripted_producer import KafkaBench
 from support.simulation.direct import METRICS, TOPICS, Direct
 from tallystream import MetricRegistry, record
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.subscription import Record
+from tallystream_aggregator.shipping.tail import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.stream.loop import LoopSettings

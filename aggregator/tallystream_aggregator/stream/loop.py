@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.positions import ByTopic
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -99,6 +98,7 @@ class ShardLoop(EpochLoop):
         self._topics_of_sums = {topics.agg, topics.shards} if settings.loop.shards > 1 else {topics.agg}
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
+        self._begin: Positions = {}  # where the shard began
         self._rows_s = self._checked_s = 0.0
         self._rows_wait = False
 
@@ -128,11 +128,12 @@ class ShardLoop(EpochLoop):
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
-        self._topic_ids = {}
+        self._topic_ids, self._begin = {}, {}
         if self._last is None:
             self._require_no_sums()
-            return self._restorer.new_table(self._begin_positions())
-        self._topic_ids, layout = self._last.topics, self._settings.layout
+            self._begin = dict(self._begin_positions())
+            return self._restorer.new_table(self._begin)
+        self._topic_ids, self._begin, layout = self._last.topics, by_place(self._last.begin), self._settings.layout
         if self._last.layout != layout:
             raise LayoutError(
                 f"shard {self._loop.number}: the table has {self._last.layout}, not {layout}: tallystream rebuild has "
@@ -182,7 +183,7 @@ class ShardLoop(EpochLoop):
         for place, bounds in (self._broker.bounds(added) if added else {}).items():
             if bounds.first > 0 and not self._settings.skip_lost:
                 raise LostRecordsError(place, 0, bounds)
-            at[place] = bounds.first
+            at[place] = self._begin[place] = bounds.first
             self._table.advance(str(place), bounds.first - 1, 0)
             self._rows_wait = True  # a state must not be ahead of what is published
         if added or first:
@@ -247,10 +248,6 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
-    @property
-    def _first_begin(self) -> ByTopic:
-        return by_topic(self._settings.begin) if self._loop.number == 0 and self._loop.shards > 1 else {}
-
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
@@ -262,7 +259,7 @@ class ShardLoop(EpochLoop):
             claim=self._claim,
             step=1 if last is None else last.step + 1,
             topics=self._topic_ids,
-            begin=self._first_begin if last is None else last.begin,
+            begin=by_topic({place: at for place, at in self._begin.items() if at}),
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)

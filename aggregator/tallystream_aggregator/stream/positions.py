@@ -76,9 +76,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
-    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. The first
-    of several shards has in `begin` where it began, for those that begin later. A row is `restoring` if it is only the
-    claim of a task: the task makes its table again then.
+    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. `begin` are
+    the positions at which the shard began, without those that are 0. A row is `restoring` if it is only the claim of a
+    task: the task makes its table again then.
     """
 
     v: int = 1
@@ -106,9 +106,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = json_decoder(PositionsRow)
 
 
-def row_of(
-    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: ByTopic | None = None
-) -> PositionsRow:
+def row_of(state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: ByTopic) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
         shard=state.shard,
@@ -118,7 +116,7 @@ def row_of(
         step=step,
         positions=by_topic(positions_of(state)),
         topics=topics,
-        begin=begin or {},
+        begin=begin,
         records=state.records,
         dead=state.dead,
         stale=state.stale,

@@ -120,7 +120,10 @@ class Resharder:
         names = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
         topic_ids = first.topics | self._broker.topic_ids(names)
         records = self._records(
-            tables, new, target, lambda state: row_of(state, claim=claim, step=step, topics=topic_ids)
+            tables,
+            new,
+            target,
+            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin),
         )
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)

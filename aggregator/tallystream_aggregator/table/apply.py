@@ -154,7 +154,7 @@ def _replace_row(
         lives.sums.mark_dirty(life, (number,))
     if is_changed:
         row.seq, row.sketch, row.values = seq, sketch, merged
-    return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
+    return f"the count fell within a life, from {row.values[0]!r} to {values[0]!r}" if fell else None
 
 
 def _json(metric: Metric) -> str:
@@ -180,12 +180,12 @@ class RecordApplier:
         if isinstance(life, Refusal):
             refused.add(life)
             return
-        self._lives.dirty.add(life.id)
+        self._lives.unstored.add(life.id)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if not before and (limit := self._lives.add_part(life)):
             refused.add(self._refuse_over_limit(life, limit, "a new part", record))
-            self._lives.publish(life, min(life.parts))  # its limits and time have changed
+            self._lives.rows.change(life, min(life.parts))  # its limits and time have changed
             return
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
@@ -253,7 +253,7 @@ class RecordApplier:
                 lives.sums.mark_dirty(life, current)
         lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
-        lives.mark_changed(life, snapshot.part, record)
+        lives.include(life, snapshot.part, record)
         lives.instances.set_seq(life, snapshot.part, snapshot.seq)
         if as_block:
             return
@@ -272,11 +272,11 @@ class RecordApplier:
         self._lives.state.stale += 1
         part = message.snapshot.part
         if life.partition == record.partition_name and part in life.offsets:
-            self._lives.mark_changed(life, part, record)
+            self._lives.include(life, part, record)
             if life.complete:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
-            self._lives.publish(life, part)
+            self._lives.rows.change(life, part)
         self._lives.will_change(life)
         self._lives.blocks_to_rows(life, (part,))
         replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
@@ -297,7 +297,7 @@ class RecordApplier:
             life = added
         self._lives.will_change(life)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
-        self._lives.mark_changed(life, 0, record)
+        self._lives.include(life, 0, record)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         if not life.living:
             self._lives.set_living(life, living=True)
@@ -342,7 +342,7 @@ class RecordApplier:
             lives.remove_rows(life, life.rows)
             lives.instances.set_living(life, living=False)
             for part in life.parts or (0,):
-                lives.mark_changed(life, part, record)
+                lives.include(life, part, record)
             if life.life == SHORT_FORM_LIFE:
                 lives.delete(life)
             else:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from array import array
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from tallystream.record import CLASSES, Counter, Metric
-from tallystream_aggregator.table.rows import around_values
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ COLUMN_BYTES = 300
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
 """Types of the two arrays of a block: 4 and 8 bytes."""
+_encode = msgspec.json.Encoder().encode
 _NAMES: dict[type[object], str] = {of: name for name, of in CLASSES.items()}
 _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
@@ -185,3 +187,10 @@ def metric_count(life: Life) -> int:
     for block in life.blocks.values():
         counters += len(block.counts) // 8
     return len(life.rows) + counters
+
+
+def around_values(metric: MetricId) -> tuple[str, str]:
+    """Return what is before and after the values in a metric as JSON."""
+    _, name, kind, tags = metric
+    tail: dict[str, Any] = {"name": name, "tags": dict(tags)} if tags else {"name": name}
+    return f'{{"type":"{kind}",', "," + _encode(tail)[1:].decode()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.arithmetic.partial_sums import enc_hook
 from tallystream_aggregator.table.state import STATE_VERSION, Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
@@ -74,7 +73,6 @@ ENTRY_BYTES = 4_194_304
 """The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
 
 _decode_head = msgpack_decoder(Head)
-_encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 
 
 class StoredTable:
@@ -91,7 +89,7 @@ class StoredTable:
 
     def is_current(self, store: Store) -> bool:
         """Tell whether the store has what this process last read or wrote."""
-        return store.head() == _encode(self._head)
+        return store.head() == pack(self._head)
 
     def save(self, store: Store) -> None:
         """Store the changes since the last call, or a copy of the whole table if one is due."""
@@ -109,7 +107,7 @@ class StoredTable:
                 store.add(head.last, entry)
         else:
             self._copy(store)
-        store.set_head(_encode(head))
+        store.set_head(pack(head))
 
     def _copy(self, store: Store) -> None:
         """Replace the log by a copy of the table."""
@@ -139,7 +137,7 @@ def _entries(state: State) -> Iterator[bytes]:
     )
     parts, size = _no_parts(), 0
     for part, instance, key, item in items:
-        packed = _encode(item)
+        packed = pack(item)
         into = parts[part].setdefault(instance, {}) if part == "lives" else parts[part]
         into[key] = msgspec.Raw(packed)
         size += 2 * len(packed)  # the key of a life has a part of it once more

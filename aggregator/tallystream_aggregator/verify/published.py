@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream.record import Sketch
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tallystream_aggregator.verify.decode import Identity
 
@@ -45,10 +46,14 @@ def is_within(ends: Ends, others: Ends) -> bool:
 
 
 class Moment(NamedTuple):
-    """A moment at which sums were published: how far each shard had read. The combiner's does not have the tags."""
+    """A moment at which sums were published: how far each shard had read.
+
+    The combiner's has neither the tags nor the `begin`: the offsets at which the table began, without those that are 0.
+    """
 
     shards: tuple[Ends, ...]
     tags: Tags = Tags()
+    begin: Ends = {}  # noqa: RUF012 (a tuple's default is never changed)
 
     @property
     def ends(self) -> Ends:
@@ -73,15 +78,15 @@ def moment(value: bytes | None) -> Moment | None:
         keep = tags.get("keep")
         found = Tags(frozenset(tags.get("drop", ())), None if keep is None else frozenset(keep))
         if int(content["shard"]) < of:
-            return Moment((by_partition(content["positions"]),) * of, found)
+            begin = by_partition(content.get("begin", {}))
+            return Moment((by_partition(content["positions"]),) * of, found, begin)
         shards = content.get("shards", {})
         return Moment(tuple(by_partition(shards[str(n)]) for n in range(of)), found) if shards else None
     except _NO_SUM as error:
         raise ValueError(f"no positions row: {error!r}") from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedSum:
+class PublishedSum(NamedTuple):
     """One sum: `fields` as in the JSON. It includes what is below `ends`, which is empty if it names no offsets."""
 
     identity: Identity
@@ -117,15 +122,13 @@ def parse(key: bytes | None, value: bytes) -> PublishedSum:
 
 @dataclass(slots=True)
 class PublishedSums:
-    """Collects sums: the `newest` of each metric up to `end`, and all of these that are not up to `begin`, if given.
+    """Collects sums: the `newest` of each metric up to `end`.
 
     `later` has the sums that are not up to `end`. `unreadable` counts records that are not sums.
     """
 
     end: Ends
-    begin: Ends | None = None
     newest: dict[Identity, PublishedSum] = field(default_factory=dict)
-    period: list[PublishedSum] = field(default_factory=list)
     later: list[PublishedSum] = field(default_factory=list)
     unreadable: int = 0
 
@@ -141,13 +144,7 @@ class PublishedSums:
         if not row.ends or not is_within(row.ends, self.end):
             self.later.append(row)
             return
-        if self.begin is not None and not is_within(row.ends, self.begin):
-            self.period.append(row)
         self.newest[row.identity] = row
-
-    def to_compare(self) -> Iterable[PublishedSum]:
-        """Return the sums to compare: the newest ones, or those of the period."""
-        return self.newest.values() if self.begin is None else self.period
 
 
 def refused_record(value: bytes | None) -> Place | None:
@@ -215,7 +212,7 @@ def _buckets(sketch: Any) -> tuple[Any, Any] | None:
     if sketch is None:
         return None
     try:
-        found = msgspec.convert(sketch, sketches.Sketch)
+        found = msgspec.convert(sketch, Sketch)
         sketches.number_of(found)
     except ValueError:
         return "no sketch", sketch

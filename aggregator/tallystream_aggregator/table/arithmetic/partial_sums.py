@@ -1,7 +1,7 @@
 """The partial sums of one metric over many lives: the arithmetic of rules 4 to 7 and 9, and the stored form.
 
 Each contribution can be subtracted again, so the cost of a step depends on its changes and not on the number of
-lives. The partial sums of several shards merge into the sum of the metric (rule 2 of docs/table.md).
+lives. The partial sums of several shards merge into the sum of the metric.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
 class PartialSum:
-    """The sums of one metric over some lives.
+    """The sums of one metric over some lives: gauges of the living ones (rule 5), rates too (rule 6), counts of all.
 
     `lives` and `instances` count living ones. `forgotten` counts lives whose rows are deleted and whose counts stay in
-    the sum (rule 3).
+    the sum.
     """
 
     __slots__ = ("cells", "forgotten", "instances", "kind", "lives", "merged")
@@ -82,9 +82,9 @@ class PartialSum:
             if momentary:
                 value, new_value = value if was else None, new_value if now else None
             if value is not new_value:
-                cell.replace(value, new_value)
+                cell.replace(value, new_value)  # type: ignore[arg-type]  # of the cell's type
         if self.merged is not None:
-            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])
+            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])  # type: ignore[list-item]  # counts
 
     def replace_all(self, changes: Iterable[Change]) -> None:
         """Replace the values of lives that have the metric as a current one, before and after."""
@@ -122,7 +122,7 @@ class PartialSum:
                 column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
                 known = [value for value in column if value is not None]
-                cell.set((min if operation == _MIN else max)(known, default=None))
+                cell.set((min if operation == _MIN else max)(known, default=None))  # type: ignore[arg-type]
 
     def merge(self, other: PartialSum, sign: int = 1) -> None:
         """Add the partial sums of other lives of the same metric. With the sign -1, subtract some that were merged."""
@@ -182,7 +182,7 @@ class PartialSum:
 
     def stored(self) -> _Stored:
         """Return the stored form. No extreme may be lost."""
-        cells = [
+        cells: list[Any] = [
             (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, Sum) else c.value
             for c in self.cells
         ]
@@ -209,7 +209,7 @@ class PartialSum:
                 cell.set(found)  # type: ignore[arg-type]
             else:
                 terms, integers, floats, units = found  # type: ignore[misc]
-                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
+                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
         if partial.merged is not None and sketch is not None:
             sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)

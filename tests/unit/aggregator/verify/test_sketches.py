@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import record_reader
 from support.fuzz import examples
 from tallystream import record
 from tallystream.metrics.sketch import Sketch
@@ -70,7 +71,7 @@ def test_an_unusual_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> 
 def read(value: object) -> sketches.Bins | None:
     """Return the buckets that verify reads, or None if it refuses them."""
     try:
-        found = msgspec.convert(value, sketches.Sketch)
+        found = msgspec.convert(value, record_reader.Sketch)
         sketches.number_of(found)
     except ValueError:
         return None
