@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystream_aggregator.verify.lives import Settings, sum_of
-from tallystream_aggregator.verify.published import NO_NUMBERS, unequal
+from tallystream_aggregator.verify.published import NO_NUMBERS, read_sum, unequal
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.tags import Tags
 
@@ -103,5 +102,5 @@ def lasting(sums: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
 
 def fields_of(value: bytes) -> dict[str, Any]:
     """Return the numbers in a record of `metrics-agg`."""
-    content = {name: number for name, number in json.loads(value).items() if name not in NO_NUMBERS}
+    content = {name: number for name, number in read_sum(value).items() if name not in NO_NUMBERS}
     return {"lives": 0, "instances": 0} | content

@@ -20,7 +20,7 @@ import msgspec
 from tallystream.metric_types import NAMES
 from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
-from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.layouts import around_values, counts_of
 from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -183,12 +183,12 @@ class LifeRows:
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
             rows |= self._layouts.counter_rows(life, part)
             layout = None
-        texts = {number: metric_json(metrics[number], row) for number, row in rows.items()}
         if block is None or layout is None:
             numbers = sorted(rows)
-            text = ",".join(map(texts.__getitem__, numbers))
+            text = ",".join([metric_json(metrics[number], rows[number]) for number in numbers])
         else:
-            numbers, text = layout.sorted, layout.text(counts_of(block), texts)
+            others = [_values_json(metrics[number][2], rows[number]) for _, number in layout.others]
+            numbers, text = layout.sorted, layout.text(counts_of(block), others)
         found = _life_row(life, part)
         baselines = sorted(life.baselines.items()) if not part else []
         left_out = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
@@ -247,12 +247,14 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
 
 def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
-    _, name, kind, tags = metric
-    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
-    fields: dict[str, Any] = {"type": kind, **values}
+    head, tail = around_values(metric)
+    return f"{head}{_values_json(metric[2], row)}{tail}"
+
+
+def _values_json(kind: str, row: Row) -> str:
+    """Return the values of a metric as fields of JSON."""
+    pairs = zip(NAMES[kind], row.values, strict=False)  # the short form has one more
+    fields: dict[str, Any] = {name: value for name, value in pairs if value is not None}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
-    fields["name"] = name
-    if tags:
-        fields["tags"] = dict(tags)
-    return _json.encode(fields).decode()
+    return _json.encode(fields)[1:-1].decode()

@@ -146,8 +146,12 @@ class SparkStore:
         return None if stored is None else bytes(stored[0])
 
     def add(self, number: int, entry: bytes) -> None:
-        """Add an entry."""
+        """Add an entry, or replace it."""
         self._entries.updateValue((number,), (entry,))
+
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        self._entries.removeKey((number,))
 
     def clear(self) -> None:
         """Remove all entries."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ _CELLS = {
     for kind, fields in TYPES.items()
 }
 DISTRIBUTIONS = {"histogram", "timer"}
+_SHARES = tuple(sketches.SHARES.values())
 _encode = msgspec.json.Encoder().encode
 
 
@@ -48,6 +50,9 @@ class Contribution(NamedTuple):
     current: bool
     sketch: record.Sketch | None = None
 
+
+Change = tuple[Values, record.Sketch | None, Values, record.Sketch | None]
+"""The values and the sketch of a life in a metric, before and after."""
 
 _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
@@ -79,7 +84,16 @@ class PartialSum:
             if value is not new_value:
                 cell.replace(value, new_value)  # type: ignore[arg-type]  # of the cell's type
         if self.merged is not None:
-            self.merged.replace((before[0], sketch), (after[0], new_sketch))  # type: ignore[arg-type]  # counts
+            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])  # type: ignore[list-item]  # counts
+
+    def replace_all(self, changes: Iterable[Change]) -> None:
+        """Replace the values of lives that have the metric as a current one, before and after."""
+        old_values, old_sketches, new_values, new_sketches = zip(*changes, strict=True)
+        old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
+        for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
+            cell.replace_all(old[index], new[index])
+        if self.merged is not None:
+            self.merged.replace(zip(old[0], old_sketches, strict=True), zip(new[0], new_sketches, strict=True))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -152,9 +166,9 @@ class PartialSum:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for share, value in merged.quantiles().items():
-                setattr(row, share, value)
-            row.sketch = msgspec.Raw(_encode(merged.sketch()))
+            for field, value in zip(sketches.SHARES, merged.quantiles(_SHARES), strict=True):
+                setattr(row, field, _rounded(value))
+            row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
 
     def _buckets(self) -> tuple[list[float], list[int]]:
@@ -202,6 +216,12 @@ class PartialSum:
             for scale, sign, runs in sides:
                 partial.merged.add((scale, sign), runs)
         return partial
+
+
+@lru_cache(maxsize=4096)
+def _rounded(quantile: float) -> float:
+    """Return a quantile with seven digits: more take room and mean nothing, as its error is 1 %."""
+    return float(f"{quantile:.7g}")
 
 
 def _cell(operation: int) -> SumOrExtreme:
