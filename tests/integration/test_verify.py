@@ -24,8 +24,9 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as StreamBroker
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId
+from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.verify.job import run
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, by_place, by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job
 

@@ -32,9 +32,6 @@ GROUP = "tallystream-aggregator-lease"
 SESSION_S = 6.0
 """Seconds without a heartbeat after which the lease is free: the minimum that brokers allow by default."""
 
-REFUSE_S = 3 * SESSION_S
-"""Seconds after which an aggregator without --standby stops waiting: a holder that died has lost the lease by then."""
-
 TIMEOUT_S = 5.0
 """The time for one request of the group's offsets, in seconds."""
 
@@ -60,10 +57,8 @@ class Lease:
         prefix: str = "",
         group: str = GROUP,
         others: Sequence[str] = (),
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._topic, self._others, self._group = topic, others, group
-        self._clock = clock
+        self._topic, self._others = topic, others
         self._held = False
         self.times = 0
         self._consumer = clients.consumer(
@@ -90,33 +85,23 @@ class Lease:
         """Whether this aggregator has the lease, by the last call of `wait` or `check`."""
         return self._held
 
-    def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
-        """Wait for the lease. Return True when it is held, False when a stop was requested before.
-
-        Raises:
-            LeaseError: another aggregator has the lease, and `standby` is False.
-        """
-        began, has_logged = self._clock(), False
+    def wait(self, *, stopped: Callable[[], bool]) -> bool:
+        """Wait for the lease. Return True when it is held, False when a stop was requested before."""
+        says_s = time.monotonic() + 1.0
         while not self._held:
             if stopped():
                 return False
             self._poll(0.1)
-            waited = self._clock() - began
-            if not standby and waited > REFUSE_S:
-                raise LeaseError(
-                    f"lease: after {waited:.0f} s another aggregator still has it (consumer group "
-                    f"{self._group}): end that one, or wait for its end with --standby."
-                )
-            if not has_logged and waited > 1.0:
-                has_logged = True
+            if time.monotonic() > says_s:
+                says_s = float("inf")
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
     def check(self, seconds: float = 0.0) -> None:
         """Keep the claim, for some seconds. Call it several times a second, and then look at `held`."""
-        until = self._clock() + seconds
+        until = time.monotonic() + seconds
         self._poll(seconds)
-        while (left_s := until - self._clock()) > 0:
+        while (left_s := until - time.monotonic()) > 0:
             self._poll(left_s)
 
     def committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

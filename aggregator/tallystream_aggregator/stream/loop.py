@@ -8,7 +8,6 @@ and then the state.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -17,17 +16,13 @@ from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
-    Layout,
-    LoopId,
     by_place,
     by_topic,
     positions_of,
     row_of,
     visible_row,
 )
-from tallystream_aggregator.stream.restore import Restorer, require_no_sums, require_whole
-from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.stream.restore import LoopSettings, Restorer, require_no_sums, require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,30 +49,6 @@ class TopicChangedError(TallystreamError):
     """A topic was deleted and created again, so the table's positions mean nothing there."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """The settings of a shard's loop.
-
-    A new table begins at `begin`, and its sums have the tags `sum_tags`. A step begins at least `spacing_s` seconds
-    after the one before, and has up to `max_records`. `max_rate` limits the records that are read in a second. With
-    `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
-    """
-
-    loop: LoopId
-    sum_tags: SumTags = field(default_factory=SumTags)
-    begin: Positions = field(default_factory=dict)
-    table: TableSettings = field(default_factory=TableSettings)
-    spacing_s: float = 0.5
-    max_records: int = 1_000_000
-    max_rate: int | None = None
-    skip_lost: bool = False
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the table."""
-        return Layout(self.loop.shards, self.sum_tags)
-
-
 class ShardLoop(EpochLoop):
     """The loop of a shard.
 
@@ -91,9 +62,7 @@ class ShardLoop(EpochLoop):
         pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
         super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
-        self._restorer = Restorer(
-            broker, settings.loop, settings.sum_tags, settings.table, stopped, skip_lost=settings.skip_lost
-        )
+        self._restorer = Restorer(broker, settings, stopped)
         topics = settings.loop.topics
         self._topics_of_sums = {topics.agg, topics.shards} if settings.loop.shards > 1 else {topics.agg}
         self._stored: StoredTable | None = None

@@ -85,6 +85,15 @@ class KafkaBroker:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions."""
         return dict(self._selection.among(self._topics()))
 
+    def partitions_of(self, topic: str) -> list[int]:
+        """Return the partitions of any topic, none if it does not exist.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        found = self._topics().get(topic)
+        return [] if found is None else sorted(found.partitions)
+
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the IDs of those of these topics that exist. A topic that is created again has another one."""
 
