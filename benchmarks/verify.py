@@ -18,16 +18,19 @@ from confluent_kafka.admin import AdminClient
 from tallystream import record
 from tallystream.metrics.sketch import Sketch
 from tallystream.ulid import new_ulid
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker as StreamBroker
+from tallystream_aggregator.stream.reading import read_range
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.topics import TopicReader
 from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.verify.decode import RawRecord
+    from tallystream_aggregator.stream.broker import RawRecord
 
 BATCH = 10_000
 
@@ -43,14 +46,13 @@ def main() -> None:
         for metrics in (1, 50):
             topics = Topics(f"m{metrics}-")
             create_topics(AdminClient(kafka), topics)
-            place = f"{topics.metrics}:0"
+            place = Place(topics.metrics, 0)
             size = publish(kafka, topics.metrics, options.records, options.instances, metrics)
             print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
             for name, measured in (("only read", read), ("replayed by verify", replay), ("summed by the table", table)):
                 began, cpu = time.perf_counter(), time.process_time()
-                reader = TopicReader(kafka)
-                end = reader.bounds(topics.metrics)[place][1]
-                count = measured(reader.read(place, 0, end, committed=False))
+                reading = StreamBroker(kafka, Selection(topics.metrics), "benchmark")
+                count = measured(read_range(reading, place, reading.bounds([place])[place], committed=False))
                 took, cpu = time.perf_counter() - began, time.process_time() - cpu
                 assert count == options.records
                 print(
@@ -93,12 +95,11 @@ def replay(records: Iterator[RawRecord]) -> int:
     replayed = Replay()
 
     def apply(batch: list[RawRecord]) -> None:
-        for raw in batch:
-            assert not replayed.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
+        for _, timestamp_ms, key, value in batch:
+            assert not replayed.apply("metrics:0", timestamp_ms, key, value)
 
     count = _in_batches(records, apply)
-    for identity in replayed.identities():
-        replayed.sum(identity)
+    replayed.sums()
     return count
 
 
@@ -107,10 +108,8 @@ def table(records: Iterator[RawRecord]) -> int:
     summed = Table(State())
 
     def apply(batch: list[RawRecord]) -> None:
-        for raw in batch:
-            summed.apply_record(
-                Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value, clock_ms=raw.timestamp_ms)
-            )
+        for offset, timestamp_ms, key, value in batch:
+            summed.apply_record(Record("metrics", 0, offset, timestamp_ms, key, value, clock_ms=timestamp_ms))
         assert not summed.outputs().dead
 
     return _in_batches(records, apply)

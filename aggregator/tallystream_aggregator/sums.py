@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import msgspec
 
 from tallystream.decoding import json_decoder
@@ -17,6 +19,9 @@ VALUES = (
     *("p50", "p75", "p95", "p98", "p99", "p999", "start", "position"),
 )
 """The fields of a sum that its type determines, without the sketch."""
+
+_REPEATED = (("p999", "p99"), ("p99", "p98"), ("p98", "p95"), ("p95", "p75"), ("p75", "p50"))
+"""Quantiles, the highest first, each of which is left out of a record if it equals the other one: few values repeat."""
 
 NO_SKETCH = msgspec.Raw()
 
@@ -80,8 +85,14 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
         return key_of(self.metric)
 
     def value(self) -> bytes:
-        """The record's value. It always has `v`."""
-        return b'{"v":1,' + _encoder.encode(self)[1:]
+        """The record's value. It always has `v`. A quantile that equals the one before it is left out."""
+        row = self
+        if self.p50 is not None:
+            row = copy(self)
+            for field, before in _REPEATED:
+                if getattr(self, field) == getattr(self, before):
+                    setattr(row, field, None)
+        return b'{"v":1,' + _encoder.encode(row)[1:]
 
 
 _encoder = msgspec.json.Encoder()
@@ -112,6 +123,9 @@ def decode(value: bytes) -> Sum:
         msgspec.DecodeError: it is not a row of `metrics-agg` (msgspec.ValidationError, a subclass, names the field).
     """
     row = _decode(value)
+    for field, before in reversed(_REPEATED):
+        if getattr(row, field) is None:
+            setattr(row, field, getattr(row, before))
     require_floats(row.sum, row.min, row.max)
     return row
 

@@ -244,11 +244,12 @@ def explicits() -> Iterator[Input]:
     ):
         value = request(histogram(bounds, tags, name="e" * 300, size=size))
         yield one("OTLP histogram", f"{bounds} bounds, {tags} attributes of {size} characters", [value])
+    yield one("OTLP histogram", "600 points, 1 bound", [request(histogram(1, 1, points=600, size=8))])
     usual = request(*(histogram(10, 2, name=f"h{n}", size=8) for n in range(200)))
     others = [request(histogram(3 + n, 0)) for n in range(250)]
     yield one("OTLP histogram", "other bounds in each of 250 records", others)
     yield one("OTLP histogram", "usual: 200 with 10 bounds", [usual])
-    yield one("OTLP histogram", "300 points, 100 bounds", [request(histogram(100, 1, points=40, size=8))])
+    yield one("OTLP histogram", "40 points, 100 bounds", [request(histogram(100, 1, points=40, size=8))])
 
 
 def inputs() -> Iterator[Input]:

@@ -101,6 +101,10 @@ class MemoryStore:
         """Add an entry."""
         self._entries[number] = entry
 
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        del self._entries[number]
+
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.clear()

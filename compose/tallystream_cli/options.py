@@ -94,12 +94,11 @@ Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="
 AnyStore = Annotated[
     str,
     typer.Option(
-        help="local:PATH, influxdb:URL, graphite:HOST:PORT, otlp:URL or prometheus:[HOST:]PORT.",
+        help="local:PATH, influxdb:URL, otlp:URL or prometheus:[HOST:]PORT.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
 ]
-GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
 Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
 Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
 RetentionDays = Annotated[float, typer.Option(help="Days to keep what it writes to the local store; 0 keeps all.")]

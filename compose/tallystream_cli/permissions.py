@@ -54,7 +54,7 @@ PERMISSIONS = (
     Permission("aggregate", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("aggregate", "group", "tallystream-reading", ("Read",), _READING),
     Permission("ship", "topic", "metrics-agg", ("Read",), "sums"),
-    Permission("ship", "topic", "metrics-events", ("Read",), "events, without `--no-events`"),
+    Permission("ship", "topic", "metrics-events", ("Read",), "events"),
     Permission("ship", "topic", "metrics-table", ("Read",), "rows of instances, with `--rows`"),
     Permission("ship", "topic", "metrics-dead", ("Write",), "points that the store rejects"),
     Permission(

@@ -190,7 +190,7 @@ class ExplicitBuckets(_Metric, tag="buckets"):
 
 def bounds_tag(bounds: bytes) -> str:
     """Return the tag that buckets with these bounds have: the number of bounds and a digest."""
-    return f"{len(bounds) // 8}-{hashlib.sha256(bounds).hexdigest()[:32]}"
+    return f"{len(bounds) // 8}-{hashlib.sha256(bounds).hexdigest()[:16]}"
 
 
 class Position(_Metric, tag="position"):

@@ -1,26 +1,22 @@
-"""The contract of every sink at its level (every point, one point a second, latest), with five real stores.
+"""The contract of every sink at its level (every point, or the latest), with four real stores.
 
 Further tests of stores that can be read are in test_sinks.py.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import urllib.error
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support import carbon as carbons
 from support import collector as collectors
 from support.hostile_text import HOSTILE
 from support.levels import (
     BAD,
     VALUES,
     Collected,
-    Graphite,
     Readable,
     Scraped,
     Target,
@@ -32,7 +28,7 @@ from support.levels import (
 from support.stores import NOW_MS, influx_bucket
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
@@ -42,16 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Sink
-
-
-@pytest.fixture(scope="module")
-def carbon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[carbons.Carbon]:
-    """One Carbon for all tests. Each test has its own prefix."""
-    why = carbons.missing()
-    if why is not None:
-        pytest.skip(why)
-    with carbons.Carbon(tmp_path_factory.mktemp("carbon")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +54,7 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[collectors.C
     params=[
         "local",
         "prometheus",
-        *(pytest.param(server, marks=pytest.mark.integration) for server in ("influxdb", "graphite", "otlp")),
+        *(pytest.param(server, marks=pytest.mark.integration) for server in ("influxdb", "otlp")),
     ]
 )
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
@@ -78,8 +64,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield Readable(StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={}))
     elif request.param == "prometheus":
         yield Scraped()
-    elif request.param == "graphite":
-        yield Graphite(request.getfixturevalue("carbon"), own)
     elif request.param == "otlp":
         collector = request.getfixturevalue("collector")
         collector.destination.received.clear()
@@ -100,16 +84,14 @@ def sink(target: Target) -> Iterator[Sink]:
 
 
 def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink: Sink) -> None:
-    """The fields of every point are stored, or of the last point of each second, or of the newest point."""
+    """The fields of every point are stored, or of the newest point."""
     points = [
         sum_point(kind, n, NOW_MS + n * 300, f"of.{kind}", {"topic": "a b"}) for kind in VALUES for n in range(1, 12)
     ]
     most = Sum(app="orders", name="of.all", type="counter", count=2**53, overflow=True, ts=NOW_MS)
     points.append(point(most))
-    sink.write(points[:40])
-    sink.write(points[40:])
+    assert sink.write(points[:40]) == sink.write(points[40:]) == []
     require(target, sink, points)
-    assert sink.refusals.number == 0
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
@@ -147,19 +129,15 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
         else:
             tags |= {text: "v"} if where == "tag key" else {"k": text}
         points.append(sum_point("counter", n, NOW_MS, name, tags))
-    sink.write(points)
-    assert sink.refusals.number == 0
+    assert sink.write(points) == []
     require(target, sink, points)
 
 
 def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted, logged, and passed to the listener with the reason. The others are written."""
+    """It is logged, and returned with the reason. The others are written."""
     points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
-    rejected: list[tuple[Point, str]] = []
-    sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
     with caplog.at_level("WARNING"):
-        sink.write([*points[:10], *BAD, *points[10:]])
-    assert sink.refusals.number == len(BAD)
+        rejected = sink.write([*points[:10], *BAD, *points[10:]])
     assert [point for point, _ in rejected] == BAD
     assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
     assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
@@ -171,59 +149,6 @@ def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
     sink.write([])
     sink.setup()
     require(target, sink, [])
-
-
-@pytest.mark.integration
-def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
-    """Carbon is killed before a write. The same sink continues, and no point is lost.
-
-    The sink also repeats the points that Carbon had in memory when it was killed.
-    """
-    if why := carbons.missing():
-        pytest.skip(why)
-    points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(100)]
-    with carbons.Carbon(tmp_path / "carbon") as own:
-        target = Graphite(own, "t")
-        sink = target.open()
-        sink.setup()
-        sink.write(points[:40])
-        own.kill()  # the points of this second are still in its memory
-        for call in (sink.setup, lambda: sink.write(points[40:60])):
-            with pytest.raises(SinkUnavailableError, match=f"Graphite 127.0.0.1:{own.port}: "):
-                call()
-        own.start()
-        sink.write(points[40:60])
-        own.kill()
-        with pytest.raises(SinkUnavailableError):
-            sink.write(points[60:])
-        own.start()
-        sink.write(points[60:])
-        require(target, sink, points)
-        sink.close()
-
-
-@pytest.mark.integration
-def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
-    """After SIGSTOP Carbon reads nothing, so a write times out."""
-    from tallystream_aggregator.sinks.graphite import GraphiteSink
-
-    if why := carbons.missing():
-        pytest.skip(why)
-    points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(10)]
-    with carbons.Carbon(tmp_path / "carbon") as own:
-        sink = GraphiteSink("127.0.0.1", own.port, prefix="t", timeout_s=0.5)
-        sink.setup()
-        pid = own.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(SinkUnavailableError, match="timed out"):
-                sink.write(points)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        slow = GraphiteSink("127.0.0.1", own.port, prefix="t")
-        slow.write(points)
-        require(Graphite(own, "t"), slow, points)
 
 
 def test_prometheus_metrics_are_unavailable_until_they_are_shown() -> None:
@@ -249,9 +174,9 @@ def test_prometheus_metrics_are_unavailable_until_they_are_shown() -> None:
 def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFixture) -> None:
     """Events and rows of single lives are rejected, and the reason is logged."""
     sink = PrometheusSink("127.0.0.1", 0)
-    sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
-    sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
-    assert sink.refusals.number == 2
+    event = Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)
+    row = Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)
+    assert [one.point for one in sink.write([event, row])] == [event, row]
     assert "it is not a sum" in caplog.text
     assert "['L1']" in caplog.text
 

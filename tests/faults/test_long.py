@@ -158,7 +158,7 @@ def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, 
         publish(instance, 1, 1)
     assert producer.flush(60) == 0
     first = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "first", spark=True)
-    second = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "second", "--standby", spark=True)
+    second = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "second", spark=True)
     second.checkpoint = first.checkpoint
     for each in (first, second):
         each.folder.mkdir()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support import carbon as carbons
 from support.aggregator import Aggregator
 from support.exactness import assert_exact
 from support.faults import OUTAGE_S, PATIENCE, pause
@@ -21,7 +20,7 @@ from support.fleet import Fleet
 from support.health import ask
 from support.influxd import InfluxServer, find_or_build
 from support.kafka import committed, end_offsets, read_topic
-from support.levels import Graphite, Readable, exposed, promised, samples
+from support.levels import Readable, exposed, promised, samples
 from support.shipping import Sums, shipper
 from support.slow_store import SlowProxy, assert_points_wait_on_kafka, resident_mib
 from support.wait import wait_until
@@ -59,54 +58,41 @@ def influx_store(server: InfluxServer, url: str = "") -> StoreSettings:
     return StoreSettings.parse(spec, token=server.token, org=server.org, bucket=server.bucket, env={})
 
 
-def test_both_stores_are_down_for_ten_minutes(
+def test_influxdb_is_down_for_ten_minutes(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, own_influxdb: InfluxServer
 ) -> None:
-    """While InfluxDB and Carbon are down, sums on Kafka continue. Afterwards all points are written in two minutes.
+    """While InfluxDB is down, sums on Kafka continue. Afterwards all points are written in two minutes.
 
-    InfluxDB has every row of `metrics-agg`, and Graphite the last one of each second.
+    InfluxDB has every row of `metrics-agg`.
     """
-    if reason := carbons.missing():
-        pytest.skip(reason)
-    outage_s, servers = 600 * SHARE, broker.bootstrap_servers
+    outage_s, servers, store = 600 * SHARE, broker.bootstrap_servers, influx_store(own_influxdb)
     fleets = [Fleet(servers, topics.metrics, number, app=f"app-{number}") for number in range(5)]
 
-    def shipped(group: str, end: int) -> bool:
-        return committed(servers, topics.prefix + group, topics.agg) >= end
+    def shipped() -> int:
+        return committed(servers, topics.prefix + "influxdb", topics.agg)
 
-    with carbons.Carbon(tmp_path / "carbon") as carbon:
-        stores = {"influxdb": influx_store(own_influxdb), "graphite": Graphite(carbon, "live").settings}
-        with ExitStack() as stack:
-            aggregator = stack.enter_context(Aggregator(servers, topics.prefix, tmp_path / "aggregate"))
-            aggregator.folder.mkdir()
-            aggregator.start().wait_ready()
-            for name, store in stores.items():
-                folder = tmp_path / f"to-{name}"
-                folder.mkdir()
-                options = ("--group", name, "--no-events", "--graphite-prefix", store.prefix)
-                stack.enter_context(shipper(servers, topics.prefix, folder, store, *options, timeout=60))
-            with ExitStack() as publishing:
-                for fleet in fleets:
-                    publishing.enter_context(fleet.publishing())
-                wait_until(lambda: all(shipped(name, 50) for name in stores), 300, "both stores are written to")
-                own_influxdb.kill()
-                carbon.kill()
-                slowest = commit_through_the_outage(aggregator, topics, outage_s)
-                end = end_offsets(servers, topics.agg)[0]
-                behind = {name: end - committed(servers, topics.prefix + name, topics.agg) for name in stores}
-                own_influxdb.start()
-                carbon.start()
-                drained_s = wait_until(
-                    lambda: all(shipped(name, end) for name in stores), DRAINED_S, "the waiting points are written"
-                )
-            assert aggregator.restarts == 0
-            assert_exact(broker, topics)
-            assert aggregator.stop() == 0, aggregator.output()
+    with ExitStack() as stack:
+        aggregator = stack.enter_context(Aggregator(servers, topics.prefix, tmp_path / "aggregate"))
+        aggregator.folder.mkdir()
+        aggregator.start().wait_ready()
+        stack.enter_context(shipper(servers, topics.prefix, tmp_path, store, "--group", "influxdb", timeout=60))
+        with ExitStack() as publishing:
+            for fleet in fleets:
+                publishing.enter_context(fleet.publishing())
+            wait_until(lambda: shipped() >= 50, 300, "the store is written to")
+            own_influxdb.kill()
+            slowest = commit_through_the_outage(aggregator, topics, outage_s)
             end = end_offsets(servers, topics.agg)[0]
-            wait_until(lambda: all(shipped(name, end) for name in stores), DRAINED_S, "all points are written")
-        points = [point(sums.decode(record.value or b"")) for record in read_topic(servers, topics.agg)]
-        require_all(Readable(stores["influxdb"]), points)
-        require_all(Graphite(carbon, "live"), points)
+            behind = end - shipped()
+            own_influxdb.start()
+            drained_s = wait_until(lambda: shipped() >= end, DRAINED_S, "the waiting points are written")
+        assert aggregator.restarts == 0
+        assert_exact(broker, topics)
+        assert aggregator.stop() == 0, aggregator.output()
+        end = end_offsets(servers, topics.agg)[0]
+        wait_until(lambda: shipped() >= end, DRAINED_S, "all points are written")
+    points = [point(sums.decode(record.value or b"")) for record in read_topic(servers, topics.agg)]
+    require_all(Readable(store), points)
     print(  # noqa: T201
         f"down for {outage_s:.0f} s: {behind} rows behind, written in {drained_s:.1f} s; "
         f"sums were committed within {slowest:.1f} s during the outage; {len(points)} points"
@@ -124,7 +110,7 @@ def commit_through_the_outage(aggregator: Aggregator, topics: Topics, outage_s: 
     return slowest
 
 
-def require_all(target: Readable | Graphite, points: list[Point]) -> None:
+def require_all(target: Readable, points: list[Point]) -> None:
     """Fail if the store does not get these points."""
     wanted, sink = promised(target.level, points), open_sink(target.settings)
     wait_until(lambda: target.holds(sink, wanted), 60, f"{len(points)} points are stored")

@@ -127,8 +127,8 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
 
     with closing(Lease(topics.ledger, {"bootstrap.servers": servers}, prefix=topic_prefix)) as lease:
         lease.join()
-        lease.wait(standby=True, stopped=lambda: False)
-        monkeypatch.setattr("tallystream_aggregator.kafka.lease.REFUSE_S", 1.0)
+        lease.wait(stopped=lambda: False)
+        monkeypatch.setattr("tallystream_aggregator.jobs.rebuild.WAIT_S", 1.0)
         settings = RebuildSettings(Cluster(servers, topic_prefix), shards=2)
         with pytest.raises(LeaseError, match="an aggregator is active"):
             rebuild(settings, print, StopRequest())

@@ -66,13 +66,13 @@ def test_every_sum_is_its_point_through_a_kill(
 ) -> None:
     """Killed with SIGKILL while it writes, the shipper continues to the same points.
 
-    In the group of a shipper that shipped only sums, events and rows are shipped from the start of their topics. Sums
-    of a transaction that is aborted and other records are not shipped. A point that the store rejects is a dead letter.
+    In the group of a shipper that shipped no rows, these are shipped from the start of their topic. Sums of a
+    transaction that is aborted and other records are not shipped. A point that the store rejects is a dead letter.
     SIGTERM ends it with exit code 0, and the group's committed offset is the end of the topic, also after a marker.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg, padding=8_000)
     wanted.publish(3_000)
-    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, "--no-events") as process:
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
         first = wanted.rows
         wait_until(lambda: wanted.missing(store) < first, LIMIT_S, "some points are in the store", poll=0.01)
         kill_tree(process)
@@ -112,7 +112,7 @@ def test_offsets_that_are_set_back_ship_a_period_again(
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(300)
     for attempt in range(2):
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, "--no-events") as process:
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
             wait_shipped(process, tmp_path, wanted, store)
             _committed_to_the_end(broker, topic_prefix, topics.agg)
             process.send_signal(signal.SIGTERM)

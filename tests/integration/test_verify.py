@@ -17,19 +17,17 @@ from support.aggregator import running_aggregator
 from support.commands import run as run_command
 from support.exactness import wait_all_committed
 from support.fleet import Fleet, Journal
-from support.kafka import append_to_ledger, end_offsets, latest_sums, read_topic
+from support.kafka import end_offsets, latest_sums, read_topic
 from support.simulation.checkpoints import Batch
-from support.wait import wait_until
-from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as StreamBroker
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId
-from tallystream_aggregator.verify.job import VerifySettings, run
+from tallystream_aggregator.stream.restore import LoopSettings
+from tallystream_aggregator.verify.job import run
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,12 +42,11 @@ BURSTS = 4
 
 @dataclass(frozen=True)
 class Summed:
-    """Topics that an aggregator has read to their end; `before_last_burst` is a time in UTC."""
+    """Topics that an aggregator has read to their end."""
 
     servers: str
     topics: Topics
     journal: Journal
-    before_last_burst: str
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +59,12 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
     fleet.publish(200)
     with running_aggregator(servers, topics.prefix, folder, "--epoch", "1") as process:
         _wait_for_the_end(servers, topics)
-        now_s = time.time()
-        wait_until(lambda: _begun_after(servers, topics, now_s), 60, "another epoch ends")
         for _ in range(BURSTS - 1):
-            before_last_burst = _utc(time.time())
             fleet.publish(200)
             _wait_for_the_end(servers, topics)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
-    return Summed(servers, topics, fleet.journal, before_last_burst)
-
-
-def _begun_after(servers: str, topics: Topics, now_s: float) -> bool:
-    """Tell whether an epoch has ended that began after this time."""
-    rows = ledger.rows(one.value for one in read_topic(servers, topics.ledger))
-    return any(row.ts > now_s * 1000 for row in rows)
-
-
-def _utc(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}"
+    return Summed(servers, topics, fleet.journal)
 
 
 def _wait_for_the_end(servers: str, topics: Topics) -> None:
@@ -103,16 +87,7 @@ def test_the_newest_sums_of_a_real_run_agree(summed: Summed) -> None:
     published = len(summed.journal.valid.keys() | summed.journal.malformed)
     assert published < report["records"] <= len(read_topic(summed.servers, summed.topics.metrics))
     assert report["sums"] == len(latest_sums(summed.servers, summed.topics.agg)) == 8
-    assert report["between"] == 0
     assert report["letters"] >= len(summed.journal.malformed) > 0
-
-
-def test_every_sum_of_a_period_agrees(summed: Summed) -> None:
-    """With --from all sums that were published since then are compared, not only the newest."""
-    later = json.loads(_verify(summed, "--json", "--from", summed.before_last_burst).stdout)
-    everything = json.loads(_verify(summed, "--json", "--from", "2020-01-01").stdout)
-    assert (later["differences"], everything["differences"]) == ([], [])
-    assert 8 < later["sums"] < everything["sums"]
 
 
 def test_a_changed_sum_is_the_only_difference(summed: Summed, tmp_path: Path) -> None:
@@ -149,7 +124,7 @@ def test_a_topic_without_its_first_records_can_not_be_verified(summed: Summed) -
 def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str
 ) -> None:
-    """The offsets come from the ledger, or from --began if it has none; without both it can't be verified."""
+    """The positions row says where it began."""
     servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
     create_topics(admin, topics)
     fleet = Fleet(servers, topics.metrics, seed=12)
@@ -171,18 +146,6 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     finally:
         loop.close()
 
-    with pytest.raises(ConfigError, match="--began: 'earliest' can't be used; records that the table has taken"):
-        run(VerifySettings(servers, topic_prefix))
-    offsets = {topics.metrics: {"0": began}}
-    opened = LedgerRow(kind="opened", generation=1, ts=0, start=offsets, shards=1)
-    for settings in (
-        VerifySettings(servers, topic_prefix, began=json.dumps(offsets)),
-        VerifySettings(servers, topic_prefix),
-    ):
-        outcome = run(settings)
-        assert outcome.differences == []
-        assert outcome.records == end - began
-        # From now on the ledger has the offsets.
-        append_to_ledger(servers, topics.ledger, opened)
-    with pytest.raises(ConfigError, match="has the partitions"):
-        run(VerifySettings(servers, topic_prefix, began='{"elsewhere":{"0":1}}'))
+    outcome = run(Cluster(servers, topic_prefix))
+    assert outcome.differences == []
+    assert outcome.records == end - began

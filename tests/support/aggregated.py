@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -14,22 +13,20 @@ from support.simulation.direct import Direct
 from support.simulation.system import LEASE, MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
 from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, by_place, by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job
-from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.topics import split
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
 
-    from support.simulation.broker import SimulatedCluster
     from tallystream_aggregator.stream.epochs import EpochLoop
     from tallystream_aggregator.verify.check import Outcome
 
@@ -143,8 +140,8 @@ class Aggregated(Direct):
     def change(self, shards: int, tags: SumTags) -> None:
         """Give the table another layout. Nothing happens if it has not begun."""
         self._generation += 1
-        writer, resharder = self.broker.writer(LEASE), Resharder(self.broker, TOPICS, self.table)
         kills, self._kills = self._kills, 0
+        writer, resharder = self.broker.writer(LEASE), Resharder(self.broker, TOPICS, self.table)
         with suppress(NoTableError):
             writer.commit(resharder.run((self._generation, 0), shards=shards, sum_tags=tags).records)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
@@ -193,10 +190,6 @@ class Aggregated(Direct):
         for shard in self.loops:
             self.epoch(shard, 3)
 
-    def time(self) -> str:
-        """Return the time as an option of `verify`."""
-        return datetime.fromtimestamp(self.cluster.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
-
     def has_sums(self) -> bool:
         """Tell whether something is published, of all shards."""
         self.flush()
@@ -205,12 +198,14 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, since: str | None = None) -> Outcome:
-        """Verify what is published, or a period of it."""
+    def verify(self) -> Outcome:
+        """Verify what is published."""
         self._end_transactions()
-        reader = TopicReader(self.cluster)
-        with mock.patch.object(job, "TopicReader", return_value=reader), mock.patch.object(job, "check_login"):
-            return job.run(job.VerifySettings("memory", since=since))
+        kills, self._kills = self._kills, 0
+        with mock.patch.object(job, "KafkaBroker", return_value=self.broker), mock.patch.object(job, "check_login"):
+            outcome = job.run(Cluster("memory"))
+        self._kills = kills
+        return outcome
 
     def _end_transactions(self) -> None:
         """Let the transactions of killed loops time out."""
@@ -221,21 +216,3 @@ class Aggregated(Direct):
     def tamper(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Append a record that no loop has published."""
         self.cluster.append(Place(topic, 0), key, value)
-
-
-class TopicReader:
-    """Reads the topics of a cluster in memory for `verify`."""
-
-    def __init__(self, cluster: SimulatedCluster) -> None:
-        self._cluster = cluster
-
-    def bounds(self, *topics: str, committed: bool = True) -> dict[str, tuple[int, int]]:
-        """Return the first offset and the end of each partition."""
-        found = self._cluster.bounds(self._cluster.places(*topics))
-        return {str(place): (one.first, one.stable if committed else one.end) for place, one in found.items()}
-
-    def read(self, partition: str, begin: int, end: int, *, committed: bool = True) -> Iterator[RawRecord]:
-        """Yield the records of a range. No application uses transactions."""
-        del committed
-        for entry in self._cluster.partition(Place(*split(partition))).committed(begin, end):
-            yield RawRecord(entry.offset, entry.time_ms, entry.key, entry.value)

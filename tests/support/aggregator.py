@@ -93,7 +93,7 @@ class Aggregator:
         Return when the standby is ready, and the other one has ended.
         """
         replaced, waiting = self.process, self.output().count(WAITING)
-        self.start("--standby")
+        self.start()
         wait_until(lambda: self.output().count(WAITING) > waiting, 120, "the new one is a standby")
         processes = tree(replaced.pid)
         send(processes, number)

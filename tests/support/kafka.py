@@ -1,4 +1,4 @@
-"""Read complete topics and offsets, follow topics, and append to the ledger."""
+"""Read complete topics and offsets, and follow topics."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from support.wait import wait_until
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -130,14 +129,6 @@ def latest_sums(bootstrap_servers: str, topic: str) -> dict[Key, sums.Sum]:
         row = sums.decode(record.value)
         newest[row.app, row.name, row.type, tuple(sorted(row.tags.items()))] = row
     return newest
-
-
-def append_to_ledger(bootstrap_servers: str, topic: str, *rows: ledger.LedgerRow) -> None:
-    """Append rows to the ledger without a transaction."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for row in rows:
-        producer.produce(topic, value=ledger.encode(row))
-    assert producer.flush(30) == 0
 
 
 def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0) -> int:

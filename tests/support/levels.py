@@ -1,4 +1,4 @@
-"""The five real stores, and the points that each must have at its level."""
+"""The four real stores, and the points that each must have at its level."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from tallystream_aggregator.sums import Sum
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from support.carbon import Carbon
     from support.collector import Collector
-    from tallystream_aggregator.sinks.base import Field, Point, Sink
+    from tallystream_aggregator.sinks.base import Field, Point, Refused, Sink
 
-Level = Literal["every point", "every second", "latest"]
+Level = Literal["every point", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]
 Contents = dict[Key, dict[int, dict[str, "Field"]]]
 """Measurement and tags → time in ms → field → value."""
@@ -58,10 +57,9 @@ def promised(level: Level, points: Iterable[Point]) -> Contents:
     contents: Contents = {}
     for one in points:
         series = contents.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
-        ts_ms = one.ts_ms // 1000 * 1000 if level == "every second" else one.ts_ms
         if level == "latest":
             series.clear()
-        series[ts_ms] = {**series.get(ts_ms, {}), **one.fields}
+        series[one.ts_ms] = {**series.get(one.ts_ms, {}), **one.fields}
     return contents
 
 
@@ -97,36 +95,14 @@ class Readable(NamedTuple):
         return found == wanted
 
 
-class Graphite(NamedTuple):
-    """A real Carbon, read from its files."""
-
-    carbon: Carbon
-    prefix: str
-    level: Level = "every second"
-
-    @property
-    def settings(self) -> StoreSettings:
-        """The settings of --store and --graphite-prefix."""
-        return StoreSettings.parse(f"graphite:127.0.0.1:{self.carbon.port}", prefix=self.prefix, env={})
-
-    def open(self) -> Sink:
-        """Return a new sink of it."""
-        return open_sink(self.settings)
-
-    def holds(self, _: Sink, wanted: Contents) -> bool:
-        """Compare the points with the files, whose numbers are floats."""
-        found = self.carbon.content(f"{self.prefix}.")
-        in_ms = {key: {at * 1000: fields for at, fields in points.items()} for key, points in found.items()}
-        return in_ms == wanted
-
-
 class _Shown(PrometheusSink):
     """Shows each write at once, as other stores do."""
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> list[Refused]:
         """Write the points and show them."""
-        super().write(points)
+        rejected = super().write(points)
         self.show()
+        return rejected
 
 
 class Scraped(NamedTuple):
@@ -262,7 +238,7 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
 
 
 def require(target: Target, sink: Sink, points: Sequence[Point]) -> None:
-    """Wait until the store has exactly the points of its level. Carbon takes a second to write."""
+    """Wait until the store has exactly the points of its level."""
     wanted = promised(target.level, points)
     wait_until(lambda: target.holds(sink, wanted), 30, f"{len(points)} points are stored ({target.level})")
 

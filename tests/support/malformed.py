@@ -77,7 +77,7 @@ BAD_SKETCHES: list[str] = [
 ]
 """Sketches, as JSON text, that are refused for a metric with a count of 1."""
 
-_OF_0 = "0-e3b0c44298fc1c149afbf4c8996fb924"
+_OF_0 = "0-e3b0c44298fc1c14"
 BAD_BUCKETS: list[str] = [
     '"bounds":"","counts":"AQAAAAAAAAA="',
     '"bounds":"","counts":"AQAAAAAAAAA=","tags":{"bounds":"0-"}',

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
@@ -45,11 +46,21 @@ class Receiver:
         self.requests: list[Request] = []
         self.respond: Callable[[list[int]], Response] = lambda _: OK
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = Thread(target=self.server.serve_forever, args=(0.02,))
 
     @property
     def address(self) -> str:
         """HOST:PORT."""
         return f"127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
 
 
 def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:

@@ -51,7 +51,4 @@ def verified(*values: bytes) -> tuple[Sums, list[str]]:
     refused: list[str] = []
     for n, value in enumerate(values):
         refused += replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * n, None, value)
-    found = {
-        named(kind, name, tags): replay.sum((app, kind, name, tags)) for app, kind, name, tags in replay.identities()
-    }
-    return found, refused
+    return {named(kind, name, tags): fields for (_, kind, name, tags), fields in replay.sums().items()}, refused

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import NO_NUMBERS, unequal
+from tallystream_aggregator.verify.lives import Settings, sum_of
+from tallystream_aggregator.verify.published import NO_NUMBERS, read_sum, unequal
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.tags import Tags
 
@@ -62,22 +61,18 @@ class Replayed:
     @property
     def keys(self) -> set[Key]:
         """The metrics that have a sum."""
-        return {(app, name, kind, tags) for app, kind, name, tags in self.table.identities()}
-
-    def sum(self, key: Key) -> dict[str, Any]:
-        """Return the fields of a sum."""
-        app, name, kind, tags = key
-        return self.table.sum((app, kind, name, tags))
+        return {(app, name, kind, tags) for app, kind, name, tags in self.table.held()}
 
     @property
     def sums(self) -> dict[Key, dict[str, Any]]:
         """The fields of every sum."""
-        return {key: self.sum(key) for key in self.keys}
+        return {(app, name, kind, tags): fields for (app, kind, name, tags), fields in self.table.sums().items()}
 
     def differing(self, found: Mapping[Key, Mapping[str, Any]], keys: Iterable[Key] | None = None) -> dict[Key, Any]:
         """Return the fields in which sums differ from the replay's. `keys` are those to compare, by default all."""
-        keys = found.keys() | self.keys if keys is None else keys
-        differing = {key: unequal(found.get(key, {}), self.sum(key)) for key in keys}
+        sums = self.sums
+        keys = found.keys() | sums.keys() if keys is None else keys
+        differing = {key: unequal(found.get(key, {}), sums[key] if key in sums else sum_of(key[2], [])) for key in keys}
         return {key: fields for key, fields in differing.items() if fields}
 
 
@@ -91,7 +86,7 @@ def replay(
 ) -> Replayed:
     """Replay records in this order. The sums lack the tags `drop_tags`, or all but `keep_tags`."""
     kept = None if keep_tags is None else frozenset(keep_tags)
-    replayed = Replayed(Replay(Settings(**rules), Tags(frozenset(drop_tags), kept)))
+    replayed = Replayed(Replay(Settings(**rules, tags=Tags(frozenset(drop_tags), kept))))
     replayed.table.split(shards)
     replayed.add(records)
     return replayed
@@ -107,5 +102,5 @@ def lasting(sums: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
 
 def fields_of(value: bytes) -> dict[str, Any]:
     """Return the numbers in a record of `metrics-agg`."""
-    content = {name: number for name, number in json.loads(value).items() if name not in NO_NUMBERS}
+    content = {name: number for name, number in read_sum(value).items() if name not in NO_NUMBERS}
     return {"lives": 0, "instances": 0} | content

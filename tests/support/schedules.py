@@ -75,7 +75,7 @@ def explicit_buckets(chance: random.Random, count: int, tags: dict[str, str]) ->
             [([1.0, 1.0], [count, 0, 0]), ([float("inf")], [count, 0]), (bounds, [count, 1])]
         )
     packed, digits = struct.pack(f"<{len(bounds)}d", *bounds), struct.pack(f"<{len(counts)}Q", *counts)
-    digest = hashlib.sha256(packed if chance.random() < 0.97 else b"").hexdigest()[:32]
+    digest = hashlib.sha256(packed if chance.random() < 0.97 else b"").hexdigest()[:16]
     body = {"bounds": base64.b64encode(packed).decode(), "counts": base64.b64encode(digits).decode()}
     return {"count": count, **body}, {**tags, "bounds": f"{len(bounds)}-{digest}"}
 

@@ -114,7 +114,7 @@ def assert_points_wait_on_kafka(
     wanted = Sums(broker.bootstrap_servers, topics.agg, padding=padding)
     wanted.publish(rows // 8)
     mib: list[float] = []
-    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, "--no-events") as process:
+    with shipper(broker.bootstrap_servers, topics.prefix, folder, store) as process:
         # The first request reads the settings of the bucket.
         wait_until(lambda: len(proxy.forwarded) >= 2, 300, "a write is answered")
         mib.append(resident_mib(process))

@@ -50,10 +50,9 @@ def write(settings: StoreSettings, points: Sequence[Point]) -> int:
     sink = open_sink(settings)
     try:
         sink.setup()
-        sink.write(points)
+        return len(sink.write(points))
     finally:
         sink.close()
-    return sink.refusals.number
 
 
 Content = dict[tuple[tuple[str, str], ...], dict[int, dict[str, "Field"]]]

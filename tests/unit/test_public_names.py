@@ -35,7 +35,7 @@ MODULES = {
     ),
     "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter InfluxReporter Reporter"),
     "tallystream.pyformance_compat.stats": ("ExpDecayingSample SlidingTimeWindowSample Snapshot"),
-    "tallystream_aggregator.sinks": "Field Point PointReader Series Sink SinkUnavailableError",
+    "tallystream_aggregator.sinks": "Field Point PointReader Refused Series Sink SinkUnavailableError",
 }
 CLASSES = {
     "ConsumerProgress": "processed",

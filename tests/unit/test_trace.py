@@ -18,11 +18,11 @@ from support.scripted_producer import KafkaBench
 from support.simulation.direct import METRICS, TOPICS, Direct
 from tallystream import MetricRegistry, record
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.subscription import Record
+from tallystream_aggregator.shipping.tail import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
-from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import LoopId
+from tallystream_aggregator.stream.restore import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

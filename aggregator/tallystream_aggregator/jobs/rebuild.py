@@ -21,14 +21,14 @@ from tallystream_aggregator.jobs.aggregate.generations import Generations, newes
 from tallystream_aggregator.jobs.aggregate.settings import MAX_SHARDS
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
+from tallystream_aggregator.kafka.lease import GROUP, SESSION_S, Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics, require_partitions
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.positions import LoopId, by_topic, visible_row
-from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.table.sum_tags import SumTags
+
+WAIT_S = 3 * SESSION_S
+"""How long it waits for the lease. An aggregator that died has lost it by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +87,32 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
         lease.join()
-        try:
-            if not lease.wait(standby=False, stopped=stop.is_set):
+        until_s = time.monotonic() + WAIT_S
+        if not lease.wait(stopped=lambda: stop.is_set() or time.monotonic() > until_s):
+            if stop.is_set():
                 return False
-        except LeaseError:
             remedy = f"an aggregator is active (consumer group {topics.prefix}{GROUP}); stop it, and run this again."
-            raise LeaseError(f"lease: {remedy}") from None
+            raise LeaseError(f"lease: {remedy}")
         shards = max(settings.shards or 1, first.of)
         require_partitions(clients.admin(kafka), topics, shards=shards)
         create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
         opened = _opened(broker, topics)
         generations = stack.enter_context(closing(Generations(broker, topics, shards=first.of)))
-        generation = generations.take(lambda number: _row(opened, number))
+        generation = generations.take(opened)
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            generations.write([_changed(_row(opened, generation), done)], done.records)
+            shards, tags = done.new
+            changed = msgspec.structs.replace(
+                opened,
+                generation=generation,
+                ts=int(time.time() * 1000),
+                end=by_topic(done.positions),
+                shards=shards,
+                drop_tags=tags.drop,
+                keep_tags=tags.keep,
+            )
+            generations.write([changed], done.records)
         except StoppedError:
             return False
         except BrokerError as error:
@@ -110,7 +123,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
 
 
 def _opened(broker: Broker, topics: Topics) -> LedgerRow:
-    """Return the newest start of an aggregator in the ledger. It has the settings with which records were applied.
+    """Return the newest start of an aggregator in the ledger, without its positions.
+
+    It has the settings with which records were applied.
 
     Raises:
         TallystreamError: there is none.
@@ -121,20 +136,7 @@ def _opened(broker: Broker, topics: Topics) -> LedgerRow:
             f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
             "aggregator, stop it, and run this again."
         )
-    return opened
-
-
-def _row(opened: LedgerRow, generation: int) -> LedgerRow:
-    """Return the row of a generation of this command."""
-    return msgspec.structs.replace(opened, generation=generation, ts=int(time.time() * 1000), start={}, end={})
-
-
-def _changed(row: LedgerRow, done: Resharded) -> LedgerRow:
-    """Return the row of a change of the layout."""
-    shards, tags = done.new
-    return msgspec.structs.replace(
-        row, end=by_topic(done.positions), shards=shards, drop_tags=tags.drop, keep_tags=tags.keep
-    )
+    return msgspec.structs.replace(opened, start={}, end={})
 
 
 def _table_settings(opened: LedgerRow) -> TableSettings:

@@ -1,4 +1,4 @@
-"""`tallystream ship`: a member of a consumer group that writes sums, events and rows to a store, in order."""
+"""`tallystream ship`: writes sums, events and rows to a store, in order, while it has the lease of its group."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
+from tallystream_aggregator.kafka.lease import Lease
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.rejected import RejectedPoints
 from tallystream_aggregator.shipping.shipper import Shipper
-from tallystream_aggregator.shipping.subscription import Subscription
+from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 
@@ -38,21 +40,22 @@ log = logging.getLogger(__name__)
 GROUP = "tallystream-shipper"
 """The default consumer group. The topic prefix comes before it."""
 
+_READ_AHEAD = {"queued.max.messages.kbytes": "16384", "fetch.message.max.bytes": "1048576"}
+"""What a slow store has not taken yet waits on Kafka, and not in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
     """Settings of `tallystream ship`.
 
-    `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
-    that only takes numbers gets no events. Each store needs its own `group`. Of two shippers of a group, one stands by.
-    One of only the newest sums gets no rows and no events, and has no group. `ready_file` is created as soon as the
-    shipper works.
+    `rows` says whether the rows of lives on `metrics-table` are shipped, too. A store that only takes numbers gets no
+    events. Each store needs its own `group`. Of two shippers of a group, one stands by. One of only the newest sums
+    gets no rows and no events, and has no group. `ready_file` is created as soon as the shipper works.
     """
 
     cluster: clients.Cluster
     store: StoreSettings
     group: str = GROUP
-    events: bool = True
     rows: bool = False
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
@@ -63,8 +66,8 @@ class ShipSettings:
 
     def read(self, topics: Topics) -> list[str]:
         """Return the topics to read."""
-        events = self.events and not self.store.numbers_only
-        return [topics.agg, *([topics.events] if events else []), *([topics.table] if self.rows else [])]
+        events = [] if self.store.numbers_only else [topics.events]
+        return [topics.agg, *events, *([topics.table] if self.rows else [])]
 
 
 def run(settings: ShipSettings) -> int:
@@ -118,17 +121,23 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
         create_topics(clients.admin(kafka), topics, only={*read, topics.dead, topics.metrics})
         sink = open_sink(settings.store)
         stack.callback(sink.close)
-        _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
-        broker = KafkaBroker(kafka, Selection(topics.agg), clients.READING, Timeouts(query_s=2.0, stopped=stop.is_set))
+        _set_up(sink)  # first: a shipper with wrong settings must not take the lease of another
+        timeouts = Timeouts(query_s=2.0, stopped=stop.is_set)
+        broker = KafkaBroker({**_READ_AHEAD, **kafka}, Selection(topics.agg), clients.READING, timeouts)
         mapper = PointMapper(topics)
         shipper: Shipper | NewestSums
         if isinstance(sink, PrometheusSink):
             shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
         else:
-            subscription = Subscription(kafka, topics.prefix + settings.group, read, broker.topic_ids)
-            stack.callback(subscription.close)
-            rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
-            shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
+            lease = Lease(topics.agg, kafka, prefix=topics.prefix, group=settings.group, others=read[1:])
+            letters = DeadLetters(topics.dead, kafka, settings.store.spec)
+
+            def places() -> list[Place]:
+                return [Place(topic, number) for topic in read for number in broker.partitions_of(topic)]
+
+            shipper = Shipper(lease, Tail(broker, places), mapper, sink, letters, stop=stop, health=health)
+            stack.callback(shipper.close)
+            lease.join()
         health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file

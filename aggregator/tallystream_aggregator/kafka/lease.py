@@ -1,8 +1,9 @@
-"""The lease: only one of several aggregators of a system writes. The lease is an assignment in a consumer group.
+"""The lease: one of several aggregators of a system, or shippers to a store, works. It is an assignment in a group.
 
 Every aggregator joins the group, and the group assigns one partition, that of the ledger, to one of them. The assignor
 is sticky: the holder keeps the partition until it leaves, or until it sends no heartbeat for `SESSION_S`. A thread of
-librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does.
+librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does. Shippers to a store
+do the same in a group of their own, with the partition of `metrics-agg`.
 
 A stopped writer notices late that it has lost the lease. So each writer takes a generation, and Kafka refuses what a
 replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator has the lease. The writer
@@ -21,7 +22,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka import Consumer, TopicPartition
 
@@ -31,8 +32,8 @@ GROUP = "tallystream-aggregator-lease"
 SESSION_S = 6.0
 """Seconds without a heartbeat after which the lease is free: the minimum that brokers allow by default."""
 
-REFUSE_S = 3 * SESSION_S
-"""Seconds after which an aggregator without --standby stops waiting: a holder that died has lost the lease by then."""
+TIMEOUT_S = 5.0
+"""The time for one request of the group's offsets, in seconds."""
 
 _REJECTED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
@@ -42,24 +43,28 @@ class LeaseError(TallystreamError):
 
 
 class Lease:
-    """One aggregator's claim to the lease. For one thread. `prefix` is that of the topics."""
+    """One member's claim to the lease of a group: it has partition 0 of `topic`. For one thread.
+
+    `prefix` is that of the topics. `others` are topics whose offsets the holder commits, too. `times` counts how often
+    it got the lease: somebody else may have had it meanwhile.
+    """
 
     def __init__(
         self,
-        ledger_topic: str,
+        topic: str,
         kafka: Mapping[str, str],
         *,
         prefix: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        group: str = GROUP,
+        others: Sequence[str] = (),
     ) -> None:
-        self._ledger = ledger_topic
-        self._kafka = kafka
-        self._clock = clock
+        self._topic, self._others = topic, others
         self._held = False
+        self.times = 0
         self._consumer = clients.consumer(
             {
                 **kafka,
-                "group.id": prefix + GROUP,
+                "group.id": prefix + group,
                 "enable.auto.commit": False,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": int(SESSION_S * 1000),
@@ -71,7 +76,7 @@ class Lease:
     def join(self) -> None:
         """Request the lease, and return at once."""
         self._consumer.subscribe(
-            [self._ledger], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
+            [self._topic, *self._others], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
         )
         self._consumer.poll(0)
 
@@ -80,31 +85,45 @@ class Lease:
         """Whether this aggregator has the lease, by the last call of `wait` or `check`."""
         return self._held
 
-    def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
-        """Wait for the lease. Return True when it is held, False when a stop was requested before.
-
-        Raises:
-            LeaseError: another aggregator has the lease, and `standby` is False.
-        """
-        began, has_logged = self._clock(), False
+    def wait(self, *, stopped: Callable[[], bool]) -> bool:
+        """Wait for the lease. Return True when it is held, False when a stop was requested before."""
+        says_s = time.monotonic() + 1.0
         while not self._held:
             if stopped():
                 return False
             self._poll(0.1)
-            waited = self._clock() - began
-            if not standby and waited > REFUSE_S:
-                raise LeaseError(
-                    f"lease: after {waited:.0f} s another aggregator still has it (consumer group "
-                    f"{GROUP}): end that one, or wait for its end with --standby."
-                )
-            if not has_logged and waited > 1.0:
-                has_logged = True
+            if time.monotonic() > says_s:
+                says_s = float("inf")
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
-    def check(self) -> None:
-        """Keep the claim. Call it several times a second, and then look at `held`."""
-        self._poll(0)
+    def check(self, seconds: float = 0.0) -> None:
+        """Keep the claim, for some seconds. Call it several times a second, and then look at `held`."""
+        until = time.monotonic() + seconds
+        self._poll(seconds)
+        while (left_s := until - time.monotonic()) > 0:
+            self._poll(left_s)
+
+    def committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return those of these partitions of which the group has an offset, with it.
+
+        Kafka deletes the offsets of a topic with the topic, so one that was created again has none.
+
+        Raises:
+            KafkaException: the broker did not answer in time, or forbids it.
+        """
+        return [one for one in self._consumer.committed(partitions, timeout=TIMEOUT_S) if one.offset >= 0]
+
+    def commit(self, offsets: list[TopicPartition], *, wait: bool) -> None:
+        """Commit offsets of the group, and `wait` for the answer.
+
+        Raises:
+            KafkaException: the broker did not answer in time, or forbids it.
+        """
+        if wait:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        else:
+            self._consumer.commit(offsets=offsets)
 
     def close(self) -> None:
         """Release the lease."""
@@ -123,9 +142,12 @@ class Lease:
         if partitions:
             consumer.incremental_assign(partitions)
             consumer.pause(partitions)  # this consumer reads nothing
+        if any(one.topic == self._topic for one in partitions):
             self._held = True
+            self.times += 1
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
             consumer.incremental_unassign(partitions)
+        if any(one.topic == self._topic for one in partitions):
             self._held = False

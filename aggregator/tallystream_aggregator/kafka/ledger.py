@@ -38,7 +38,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     kind: Literal["opened", "epoch"]
     generation: int = 0
     batch: int = -1
-    ts: int
+    ts: int = 0
     start: Offsets = {}
     end: Offsets = {}
     shards: int = 0

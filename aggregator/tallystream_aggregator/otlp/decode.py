@@ -22,6 +22,7 @@ from tallystream.record import ExplicitBuckets, Snapshot
 from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 EVERY_MS = 60_000
 """The reporting interval that is assumed: the default of the SDKs."""
-
-DAY_MS = 86_400_000
-"""How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
 FEW_MESSAGES, MESSAGE_BYTES, OBJECT_BYTES = 100, 16, 8
 """A record has at most so many resources and scopes, and one more for each so many bytes; in JSON, so many objects.

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream.log_throttle import RateLimitFilter
-from tallystream_aggregator.shipping.shipper import count
-from tallystream_aggregator.shipping.sums_tail import SumsTail
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError
+from tallystream_aggregator.shipping.shipper import note
+from tallystream_aggregator.shipping.tail import Tail
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
 
 if TYPE_CHECKING:
     from tallystream.process.signals import SignalSafeEvent
@@ -47,7 +47,7 @@ class NewestSums:
         stop: SignalSafeEvent,
         health: Health,
     ) -> None:
-        self._tail = SumsTail(agg, broker, self._begin)
+        self._tail = Tail(broker, lambda: [Place(agg, 0)], lambda _: self._begin())
         self._mapper, self._sink, self._stop, self._health = mapper, sink, stop, health
         self._fresh_s = float("-inf")
         self._is_shown = False
@@ -60,12 +60,12 @@ class NewestSums:
         """
         asked_s, status = time.monotonic(), self._health.status
         try:
-            for records in self._tail.read():
+            for records in self._tail.to_end():
                 if self._stop.is_set():
                     return False
                 points = self._mapper.newest(records)
-                self._sink.write(points)
-                count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
+                rejected = self._sink.write(points)
+                note(self._health.internal_metrics, len(records), len(points), self._mapper, len(rejected))
                 self._withdraw_old()
         except (BrokerError, LostRecordsError) as error:
             log.warning("%s; trying again", error)

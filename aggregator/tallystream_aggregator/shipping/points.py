@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tallystream.record import Metric
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.shipping.subscription import Record
+    from tallystream_aggregator.shipping.tail import Record
     from tallystream_aggregator.sums import Sum
 
 log = logging.getLogger(__name__)

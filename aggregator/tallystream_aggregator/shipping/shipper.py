@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import time
-from functools import partial
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.rejected import LettersUnavailableError
-from tallystream_aggregator.shipping.retries import StoppedError, retry
+from confluent_kafka import KafkaException, TopicPartition
+
+from tallystream.log_throttle import RateLimitFilter
+from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.kafka.calls import REJECTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.health.internal_metrics import InternalMetrics
+    from tallystream_aggregator.kafka.lease import Lease
+    from tallystream_aggregator.shipping.dead_letters import DeadLetters
     from tallystream_aggregator.shipping.points import PointMapper
-    from tallystream_aggregator.shipping.rejected import RejectedPoints
-    from tallystream_aggregator.shipping.subscription import Subscription
+    from tallystream_aggregator.shipping.tail import Tail
     from tallystream_aggregator.sinks.base import Point, Sink
+    from tallystream_aggregator.stream.broker import Positions
 
-STORE, BROKERS, GROUP = "the store", "the brokers", "the group"
+log = logging.getLogger(__name__)
+log.addFilter(RateLimitFilter())
+
+STORE, BROKERS = "the store", "the brokers"
 """What the shipper waits for, in the health response."""
 
 MAX_RECORDS = 5_000
@@ -31,7 +43,13 @@ MAX_POINTS = 5_000
 """The most points in one write. A row of `metrics-table` has many."""
 
 BETWEEN_S = 0.01
-"""The pause between two writes of one read, in seconds, in which the group can say that it gave the partitions away."""
+"""The pause between two writes of one read, in seconds, in which the group can give the lease to another shipper."""
+
+ASK_INTERVAL_S = 2.0
+"""How often the brokers are asked about the topics, in seconds."""
+
+COMMIT_INTERVAL_S = 1.0
+"""How often positions are committed, in seconds: so much is read again after a crash."""
 
 POLL_S = 0.2
 """The longest wait for records in seconds, and so for a stop."""
@@ -40,136 +58,175 @@ MAX_SILENCE_S = 30.0
 """The seconds without an answer of the brokers after which the shipper is not ready."""
 
 
-def count(metrics: InternalMetrics, records: int, points: int, mapper: PointMapper, sink: Sink) -> None:
-    """Count the records and points of a read, and what could not be shipped so far."""
+MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 15.0
+"""The pause after the first failed write, and the longest one, in seconds."""
+
+
+def note(metrics: InternalMetrics, records: int, points: int, mapper: PointMapper, rejected: int) -> None:
+    """Count the records and points of a read, and what could not be shipped."""
     metrics.add("tallystream.input.records", records)
     metrics.add("tallystream.ship.points", points)
     metrics.raise_to("tallystream.ship.unreadable", mapper.unreadable)
-    metrics.raise_to("tallystream.ship.rejected", sink.refusals.number)
+    metrics.add("tallystream.ship.rejected", rejected)
 
 
 class Shipper:
-    """Ships what a subscription reads to a store of every point. For one thread.
+    """Ships what a tail reads to a store of every point, while it has the lease. For one thread.
 
     Delivery: at least once, in the order of each partition. Offsets are committed after the store has acknowledged the
-    points, and `rejected` has those that it rejects permanently. While the store is unavailable, the shipper waits and
-    stays in the group.
+    points, and the broker the dead letters of those that it rejects permanently. While the store is unavailable, the
+    shipper waits and keeps the lease. A record that was read before the lease was lost is not written after it, as
+    another shipper may have written later ones.
     """
 
     def __init__(
         self,
-        subscription: Subscription,
+        lease: Lease,
+        tail: Tail,
         mapper: PointMapper,
         sink: Sink,
-        rejected: RejectedPoints,
+        letters: DeadLetters,
         *,
         stop: SignalSafeEvent,
         health: Health,
     ) -> None:
-        self._subscription, self._mapper, self._sink, self._rejected = subscription, mapper, sink, rejected
+        self._lease, self._tail, self._mapper, self._sink, self._letters = lease, tail, mapper, sink, letters
+        tail.restarted = self._set_back
         self._stop, self._health = stop, health
-        self._changes = 0
+        self._times = 0
+        self._ask_due_s = self._answered_s = self._commit_due_s = 0.0
+        self._written: Positions = {}
+        self._committed: Positions = {}
         self._is_set_up = False
         health.internal_metrics.set_function(
             "tallystream.ship.store_unavailable", lambda: int(health.status.waiting_for == STORE)
         )
 
     def step(self) -> bool:
-        """Ship the next records, if there are any. Return whether this shipper has partitions and all is well.
+        """Ship the next records, if there are any. Return whether this shipper has the lease and all is well.
 
         Raises:
-            KafkaException: the broker forbids to read, or librdkafka has a fatal error.
+            KafkaException: the broker forbids it, or librdkafka has a fatal error.
+            RejectedError: the broker forbids to read.
             ConfigError: the store rejects the settings.
         """
-        records = self._subscription.read(MAX_RECORDS, POLL_S)
-        if not self._has_partitions():
+        self._lease.check()
+        if not self._lease.held:
+            self._health.status.stand_by()
+            self._health.status.waiting_for = None
+            self._lease.check(POLL_S)
             return False
-        points = self._mapper.points(records)
         try:
-            self._write(points)
-        except StoppedError:
+            self._ask()
+            records = self._tail.read(MAX_RECORDS, POLL_S)
+        except (BrokerError, LostRecordsError, KafkaException) as error:
+            if isinstance(error, KafkaException) and error.args[0].code() in REJECTED:
+                raise
+            log.warning("%s; trying again", error)
+            self._ask_due_s = 0.0
+            self._lease.check(POLL_S)
+            return self._is_ready()
+        points = self._mapper.points(records)
+        rejected = self._write(points) if points or not self._is_set_up else 0
+        if rejected is None:
             return False
-        self._subscription.written()
-        count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
+        self._written = self._tail.positions
+        if self._written != self._committed and time.monotonic() >= self._commit_due_s:
+            self._commit(self._written, wait=False)
+        note(self._health.internal_metrics, len(records), len(points), self._mapper, rejected)
         return self._is_ready()
 
-    def _has_partitions(self) -> bool:
-        """Return whether this shipper works. Note what the group has decided."""
-        subscription, status = self._subscription, self._health.status
-        if subscription.changes != self._changes:
-            self._changes = subscription.changes
-            if subscription.places:
-                status.run()
-            elif subscription.places is None:
-                status.waiting_for = GROUP
-            else:
-                status.stand_by()
-                status.waiting_for = None
-        return bool(subscription.places)
+    def close(self) -> None:
+        """Commit what is written, and release the lease."""
+        if self._lease.held and self._written != self._committed:
+            with suppress(KafkaException):  # it is read again
+                self._commit(self._written, wait=True)
+        self._tail.close()
+        self._lease.close()
+
+    def _commit(self, positions: Positions, *, wait: bool) -> None:
+        self._lease.commit([TopicPartition(*place, at) for place, at in positions.items()], wait=wait)
+        self._commit_due_s, self._committed = time.monotonic() + COMMIT_INTERVAL_S, dict(positions)
+
+    def _set_back(self, positions: Positions) -> None:
+        """Commit the beginnings of topics that were created again: an offset of the old one may be committed."""
+        if positions.keys() & self._tail.positions.keys():
+            self._commit(positions, wait=True)
+
+    def _ask(self) -> None:
+        """Ask the brokers about the topics, every `ASK_INTERVAL_S`, and about the group's offsets with a new lease."""
+        now_s, status = time.monotonic(), self._health.status
+        if self._lease.times != self._times:
+            status.run()
+            self._answered_s, self._ask_due_s = now_s, now_s
+            found = self._lease.committed([TopicPartition(*place) for place in self._tail.places()])
+            self._committed = {Place(one.topic, one.partition): one.offset for one in found}
+            self._written = self._committed
+            self._tail.begin(self._committed)
+            self._times = self._lease.times
+        if now_s >= self._ask_due_s:
+            self._tail.ask()
+            self._answered_s, self._ask_due_s = now_s, now_s + ASK_INTERVAL_S
+            status.checked()
 
     def _is_ready(self) -> bool:
         status = self._health.status
-        if self._subscription.ask():
-            status.checked()
-        silence_s = time.monotonic() - self._subscription.answered_s
+        silence_s = time.monotonic() - self._answered_s
         status.waiting_for = BROKERS if silence_s > MAX_SILENCE_S else None
         return status.unready_reason() is None
 
-    def _write(self, points: Sequence[Point]) -> None:
-        """Write the points, in order.
+    def _write(self, points: Sequence[Point]) -> int | None:
+        """Write the points, in order. Return how many the store rejects, None if nothing may be committed.
 
         Raises:
-            StoppedError: a stop was requested, or the group gave the partitions to another shipper. Nothing may be
-                committed.
             ConfigError: the store rejects the settings.
         """
-        if not self._is_set_up:
-            self._retry(self._set_up_once)
-        for at in range(0, len(points), MAX_POINTS):
-            if at:
-                self._subscription.wait(BETWEEN_S)
-                if self._gives_up():
-                    raise StoppedError
-            self._retry(partial(self._write_once, points[at : at + MAX_POINTS]))
+        rejected = self._write_when_available(points[:MAX_POINTS])
+        for at in range(MAX_POINTS, len(points), MAX_POINTS):
+            self._lease.check(BETWEEN_S)
+            if rejected is None or self._gives_up():
+                return None
+            more = self._write_when_available(points[at : at + MAX_POINTS])
+            rejected = None if more is None else rejected + more
+        return rejected
 
-    def _retry(self, write: Callable[[], None]) -> None:
-        """Call `write` until the store is available, and note what is waited for."""
+    def _write_when_available(self, points: Sequence[Point]) -> int | None:
+        """Write points, again and again until the store is available. Return how many it rejects, None to give up.
+
+        The pauses double, with jitter in their upper half, and are at least as long as the store requests. Source:
+        "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (equal jitter).
+        """
         status = self._health.status
-
-        def attempt() -> None:
+        for attempt in count(1):
             try:
-                write()
+                if not self._is_set_up:
+                    self._sink.setup()
+                    self._is_set_up = True
+                rejected = self._sink.write(points)
+                self._letters.send(rejected)
             except SinkUnavailableError as error:
                 is_kafka = isinstance(error, LettersUnavailableError)
-                status.waiting_for = self._rejected.topic if is_kafka else STORE
-                raise
-            status.checked()
-            status.waiting_for = None
-
-        retry(attempt, self._pause)
-
-    def _write_once(self, points: Sequence[Point]) -> None:
-        bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
-        refusals = self._sink.refusals
-        counted, refusals.listen = refusals.number, lambda point, reason: bad.append((point, reason))
-        try:
-            self._sink.write(points)
-            self._rejected.send(bad)
-        except SinkUnavailableError:
-            refusals.number = counted
-            raise
-
-    def _set_up_once(self) -> None:
-        self._sink.setup()
-        self._is_set_up = True
+                status.waiting_for = self._letters.topic if is_kafka else STORE
+                if attempt == 1:
+                    log.warning("%s Points wait on Kafka and are written when it is available again.", error)
+                longest_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))
+                if self._pause(max(error.retry_after_s, random.uniform(longest_s / 2, longest_s))):
+                    break
+            else:
+                if attempt > 1:
+                    log.info("available again after %d attempts", attempt)
+                status.checked()
+                status.waiting_for = None
+                return len(rejected)
+        return None
 
     def _pause(self, seconds: float) -> bool:
         """Wait, and return whether to give up."""
         until = time.monotonic() + seconds
         while (left_s := until - time.monotonic()) > 0 and not self._gives_up():
-            self._subscription.wait(min(left_s, POLL_S))
+            self._lease.check(min(left_s, POLL_S))
         return self._gives_up()
 
     def _gives_up(self) -> bool:
         """Return whether a write must end: the points may be older than what another shipper has written since."""
-        return self._stop.is_set() or self._subscription.changes != self._changes
+        return self._stop.is_set() or not self._lease.held or self._lease.times != self._times

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tallystream_aggregator.sinks.base import Field, Point, PointReader, Series, Sink, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Field, Point, PointReader, Refused, Series, Sink, SinkUnavailableError
 
-__all__ = ["Field", "Point", "PointReader", "Series", "Sink", "SinkUnavailableError"]
+__all__ = ["Field", "Point", "PointReader", "Refused", "Series", "Sink", "SinkUnavailableError"]

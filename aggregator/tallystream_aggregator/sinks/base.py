@@ -6,12 +6,12 @@ import dataclasses
 import logging
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def storable(value: Field) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
-def refused(point: Point) -> list[Field]:
+def unstorable(point: Point) -> list[Field]:
     """Return the values of a point, including its time, that no store can hold."""
     return [value for value in (point.ts_ms, *point.fields.values()) if not storable(value)]
 
@@ -60,6 +60,11 @@ def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
     while bare.startswith(_PREFIX):
         bare = bare[len(_PREFIX) :]
     return _PREFIX + name if bare in reserved else name
+
+
+def filled(text: str) -> str:
+    """Return a text for a store that has no empty one: that is `%`, and a text of only `%` gets another `%`."""
+    return text if text.strip("%") else text + "%"
 
 
 Field = int | float | str | bool
@@ -99,44 +104,48 @@ class SinkUnavailableError(TallystreamError):
         self.retry_after_s = retry_after_s
 
 
-class Rejections:
-    """The points that a sink refuses permanently. If `listen` is set, it is called with each point and the message."""
+class Refused(NamedTuple):
+    """A point that a store never accepts, and why. `point` is None if the store does not say which one it is."""
 
-    def __init__(self, store: str) -> None:
-        self._store = store
-        self.number = 0
-        self.listen: Callable[[Point, str], None] | None = None
+    point: Point | None
+    reason: str
 
-    def add(self, point: Point, reason: object) -> None:
-        """Count and log a refused point."""
-        self.number += 1
-        message = f"{self._store} rejects a point of {point.measurement!r} permanently: {reason}"
-        log.warning("%s", message)
-        if self.listen is not None:
-            self.listen(point, message)
 
-    def sift(self, points: Iterable[Point], unfit: Callable[[Point], object]) -> list[Point]:
-        """Return the points that fit. Add the others: `unfit` returns the reason, or a false value."""
-        good = []
-        for point in points:
-            if reason := unfit(point):
-                self.add(point, reason)
-            else:
-                good.append(point)
-        return good
+def refuse(store: str, point: Point, reason: object) -> Refused:
+    """Log that a store never accepts a point, and return it."""
+    message = f"{store} rejects a point of {point.measurement!r} permanently: {reason}"
+    log.warning("%s", message)
+    return Refused(point, message)
 
-    def send(self, points: Sequence[Point], send: Callable[[Sequence[Point]], str | None]) -> None:
-        """Send points in one request. If the store refuses it, send halves, until each refused point is alone.
 
-        `send` returns why the store refuses the points, None if it accepts them.
-        """
-        reason = send(points)
-        if reason is not None and len(points) == 1:
-            self.add(points[0], reason)
-        elif reason is not None:
-            middle = len(points) // 2
-            self.send(points[:middle], send)
-            self.send(points[middle:], send)
+def sift(
+    store: str, points: Iterable[Point], unfit: Callable[[Point], object] = unstorable
+) -> tuple[list[Point], list[Refused]]:
+    """Return the points that fit, and the others. `unfit` returns the reason, or a false value."""
+    good: list[Point] = []
+    bad: list[Refused] = []
+    for point in points:
+        if reason := unfit(point):
+            bad.append(refuse(store, point, reason))
+        else:
+            good.append(point)
+    return good, bad
+
+
+def send_in_halves(
+    store: str, points: Sequence[Point], send: Callable[[Sequence[Point]], str | None]
+) -> Iterator[Refused]:
+    """Send points in one request. If the store refuses it, send halves, until each refused point is alone.
+
+    `send` returns why the store refuses the points, None if it accepts them.
+    """
+    reason = send(points)
+    if reason is not None and len(points) == 1:
+        yield refuse(store, points[0], reason)
+    elif reason is not None:
+        middle = len(points) // 2
+        yield from send_in_halves(store, points[:middle], send)
+        yield from send_in_halves(store, points[middle:], send)
 
 
 class Sink(Protocol):
@@ -146,11 +155,9 @@ class Sink(Protocol):
     Writing the same points again changes nothing. A point is identified by (measurement, tags, ts_ms): the fields of
     two points with the same identity are merged, and the later value wins. A store of the latest point only keeps the
     last one that is written. Points of one series are written in order.
-    A point that the store never accepts is refused: it is logged with the reason, counted by `refusals` and passed to
-    its listener. The other points are written. A sink is used by one thread at a time.
+    A point that the store never accepts is logged with the reason and returned. The other points are written. A sink is
+    used by one thread at a time.
     """
-
-    refusals: Rejections
 
     def setup(self) -> None:
         """Prepare the store or check that it can be written. It is safe to call this again.
@@ -160,8 +167,8 @@ class Sink(Protocol):
             SinkUnavailableError: the store does not answer.
         """
 
-    def write(self, points: Sequence[Point]) -> None:
-        """Write the points, in order, and return when they are durable.
+    def write(self, points: Sequence[Point]) -> list[Refused]:
+        """Write the points, in order, and return those that the store never accepts when the others are durable.
 
         Raises:
             ConfigError: the settings are wrong, so waiting does not help.

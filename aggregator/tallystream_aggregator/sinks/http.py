@@ -7,13 +7,32 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import is_http_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from urllib.parse import SplitResult
+
+
+def split_url(text: str) -> SplitResult | None:
+    """Return the parts of a URL, None if its host or port can't be one."""
+    from urllib3.util import parse_url  # slow to import
+
+    try:
+        parts = urlsplit(text)
+        parse_url(text)  # refuses other international names than Python
+        host, _ = (parts.hostname or "").encode("idna"), parts.port  # as socket does: no label is empty or too long
+    except ValueError:  # a port that is not a number, an incomplete IPv6 address, a name that no host has
+        return None
+    return parts if host and not any(char.isspace() for char in text) else None
+
+
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an HTTP URL."""
+    parts = split_url(text)
+    return parts is not None and parts.scheme in {"http", "https"} and parts.port != 0
 
 
 def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:

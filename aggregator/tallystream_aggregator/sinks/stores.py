@@ -1,4 +1,4 @@
-"""Opens the store that --store names, as in `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `otlp:URL`."""
+"""Opens the store that --store names, as in `local:PATH`, `influxdb:URL`, `otlp:URL` or `prometheus:PORT`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
+from urllib.parse import urlsplit
 
 from tallystream.errors import ConfigError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.address import LOOPBACK, Address
-from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.http import (
     NO_CERTIFICATE,
     OTLP_HEADERS,
@@ -22,6 +21,7 @@ from tallystream_aggregator.sinks.http import (
     otlp_sends_buckets,
     require_url,
     secret_file,
+    split_url,
 )
 from tallystream_aggregator.times import DAY_MS
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader, Sink, Store
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 
+LOOPBACK = "127.0.0.1"
 REMEDY = (
     "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
-    "graphite:HOST:PORT, as in graphite:localhost:2003, otlp:URL, as in otlp:http://localhost:4318, "
-    "or prometheus:PORT, as in prometheus:9464"
+    "otlp:URL, as in otlp:http://localhost:4318, or prometheus:PORT, as in prometheus:9464"
 )
 
 
@@ -43,11 +43,11 @@ class StoreSettings:
     """The settings of a store. `where` is a path, a URL or an address. The `repr` has no secrets.
 
     `ca_file` has the CA certificates that verify the server of InfluxDB or OTLP; if it is empty, the system's are used.
-    `client` is the client certificate for InfluxDB. `prefix` precedes every path in Graphite. `headers` are sent with
-    each request to an OTLP receiver. With `buckets`, it gets histograms with exponential buckets.
+    `client` is the client certificate for InfluxDB. `headers` are sent with each request to an OTLP receiver. With
+    `buckets`, it gets histograms with exponential buckets.
     """
 
-    kind: Literal["local", "influxdb", "graphite", "otlp", "prometheus"]
+    kind: Literal["local", "influxdb", "otlp", "prometheus"]
     where: str
     org: str = ""
     bucket: str = ""
@@ -55,7 +55,6 @@ class StoreSettings:
     retention_days: float = 30.0
     ca_file: str = ""
     client: ClientCertificate = NO_CERTIFICATE
-    prefix: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     buckets: bool = False
 
@@ -68,13 +67,12 @@ class StoreSettings:
         org: str | None = None,
         bucket: str | None = None,
         retention_days: float = 30.0,
-        prefix: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the settings of the store that `spec` names.
 
-        `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `graphite:HOST:PORT`,
-        `otlp:URL`, or `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
+        `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `otlp:URL`, or
+        `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
 
         Settings of InfluxDB that are not given are read from `env`, by default the process's environment:
         INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
@@ -93,11 +91,12 @@ class StoreSettings:
             raise ConfigError("--retention-days", retention_days, "give a number of days, 0 to keep everything")
         if kind == "local" and where:
             return cls("local", where, retention_days=retention_days)
-        if kind == "graphite":
-            require_prefix(prefix)
-            return cls("graphite", str(Address.parse(where, spec, REMEDY)), prefix=prefix)
         if kind == "prometheus":
-            return cls("prometheus", str(Address.parse(where, spec, REMEDY, host=LOOPBACK, lowest=0)))
+            address = where if ":" in where else f"{LOOPBACK}:{where}"
+            parts = split_url(f"//{address}")
+            if parts is None or parts.netloc != address or parts.port is None or "@" in address:
+                raise ConfigError("--store", spec, REMEDY)
+            return cls("prometheus", address)
         if kind == "otlp":
             require_url(where, spec, REMEDY, variable=OTLP_HEADERS)
             ca_file = certificates("OTEL_EXPORTER_OTLP_CERTIFICATE", otlp_option("CERTIFICATE", env))
@@ -130,7 +129,7 @@ class StoreSettings:
     @property
     def numbers_only(self) -> bool:
         """Whether it stores only numbers, and so no events."""
-        return self.kind in ("graphite", "otlp", "prometheus")
+        return self.kind in ("otlp", "prometheus")
 
     def require_readable(self) -> Self:
         """Return the settings if Tallystream can read the store.
@@ -145,11 +144,6 @@ class StoreSettings:
 
 def open_sink(settings: StoreSettings) -> Sink:
     """Return the sink of a store. It connects at its first use."""
-    if settings.kind == "graphite":
-        from tallystream_aggregator.sinks.graphite import GraphiteSink
-
-        host, port = Address.parse(settings.where, settings.spec, REMEDY)
-        return GraphiteSink(host, port, prefix=settings.prefix)
     if settings.kind == "otlp":
         from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 
@@ -157,7 +151,8 @@ def open_sink(settings: StoreSettings) -> Sink:
     if settings.kind == "prometheus":
         from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
-        return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
+        address = urlsplit(f"//{settings.where}")
+        return PrometheusSink(address.hostname or "", address.port or 0)
     return open_store(settings)
 
 
@@ -173,7 +168,7 @@ def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
         return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS), lag=lag)
-    return open_influxdb(settings)
+    return _open_influxdb(settings)
 
 
 def open_reader(settings: StoreSettings) -> PointReader:
@@ -186,15 +181,10 @@ def open_reader(settings: StoreSettings) -> PointReader:
         from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 
         return LocalReader(Path(settings.where))
-    return open_influxdb(settings)
+    return _open_influxdb(settings)
 
 
-def open_influxdb(settings: StoreSettings) -> InfluxStore:
-    """Return the store in InfluxDB that the settings name, to read and to write.
-
-    Raises:
-        ConfigError: a setting is missing.
-    """
+def _open_influxdb(settings: StoreSettings) -> InfluxStore:
     settings.require_readable()
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 

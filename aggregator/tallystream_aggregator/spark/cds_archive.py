@@ -27,8 +27,8 @@ from tallystream_aggregator.spark.session import (
     build_session,
 )
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import LoopId
+from tallystream_aggregator.stream.restore import LoopSettings
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""

@@ -196,4 +196,7 @@ def bounds_of(broker: Broker, place: Place) -> Bounds:
 
 def unknown(place: Place) -> BrokerError:
     """Return the error of a partition that a broker does not know: it may have just started."""
-    return BrokerError(f"topic {place.topic}: it has no partition {place.partition} now; if that lasts, create it.")
+    return BrokerError(
+        f"topic {place.topic}: it has no partition {place.partition} now; if that lasts, create it, or if it was "
+        f"deleted, {BEGIN_ANEW}."
+    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import (
     BrokerError,
     Output,
@@ -21,7 +22,6 @@ from tallystream_aggregator.stream.broker import (
     UnavailableError,
 )
 from tallystream_aggregator.stream.positions import (
-    ByTopic,
     HangingTransactionError,
     encode,
     key_of,
@@ -94,7 +94,7 @@ class EpochRow(msgspec.Struct):
     waited_s: float = 0.0
     state_bytes: int = 0
     stopped: bool = False
-    positions: ByTopic = {}
+    positions: Offsets = {}
 
 
 class Pace:

@@ -8,7 +8,6 @@ and then the state.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -17,24 +16,19 @@ from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Pace
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
-    Layout,
-    LoopId,
     by_place,
     by_topic,
     positions_of,
     row_of,
     visible_row,
 )
-from tallystream_aggregator.stream.restore import Restorer, require_no_sums, require_whole
-from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.stream.restore import LoopSettings, Restorer, require_no_sums, require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.positions import ByTopic
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -55,30 +49,6 @@ class TopicChangedError(TallystreamError):
     """A topic was deleted and created again, so the table's positions mean nothing there."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """The settings of a shard's loop.
-
-    A new table begins at `begin`, and its sums have the tags `sum_tags`. A step begins at least `spacing_s` seconds
-    after the one before, and has up to `max_records`. `max_rate` limits the records that are read in a second. With
-    `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
-    """
-
-    loop: LoopId
-    sum_tags: SumTags = field(default_factory=SumTags)
-    begin: Positions = field(default_factory=dict)
-    table: TableSettings = field(default_factory=TableSettings)
-    spacing_s: float = 0.5
-    max_records: int = 1_000_000
-    max_rate: int | None = None
-    skip_lost: bool = False
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the table."""
-        return Layout(self.loop.shards, self.sum_tags)
-
-
 class ShardLoop(EpochLoop):
     """The loop of a shard.
 
@@ -92,13 +62,12 @@ class ShardLoop(EpochLoop):
         pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
         super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
-        self._restorer = Restorer(
-            broker, settings.loop, settings.sum_tags, settings.table, stopped, skip_lost=settings.skip_lost
-        )
+        self._restorer = Restorer(broker, settings, stopped)
         topics = settings.loop.topics
         self._topics_of_sums = {topics.agg, topics.shards} if settings.loop.shards > 1 else {topics.agg}
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
+        self._begin: Positions = {}  # where the shard began
         self._rows_s = self._checked_s = 0.0
         self._rows_wait = False
 
@@ -128,11 +97,12 @@ class ShardLoop(EpochLoop):
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
-        self._topic_ids = {}
+        self._topic_ids, self._begin = {}, {}
         if self._last is None:
             self._require_no_sums()
-            return self._restorer.new_table(self._begin_positions())
-        self._topic_ids, layout = self._last.topics, self._settings.layout
+            self._begin = dict(self._begin_positions())
+            return self._restorer.new_table(self._begin)
+        self._topic_ids, self._begin, layout = self._last.topics, by_place(self._last.begin), self._settings.layout
         if self._last.layout != layout:
             raise LayoutError(
                 f"shard {self._loop.number}: the table has {self._last.layout}, not {layout}: tallystream rebuild has "
@@ -182,7 +152,7 @@ class ShardLoop(EpochLoop):
         for place, bounds in (self._broker.bounds(added) if added else {}).items():
             if bounds.first > 0 and not self._settings.skip_lost:
                 raise LostRecordsError(place, 0, bounds)
-            at[place] = bounds.first
+            at[place] = self._begin[place] = bounds.first
             self._table.advance(str(place), bounds.first - 1, 0)
             self._rows_wait = True  # a state must not be ahead of what is published
         if added or first:
@@ -247,10 +217,6 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
-    @property
-    def _first_begin(self) -> ByTopic:
-        return by_topic(self._settings.begin) if self._loop.number == 0 and self._loop.shards > 1 else {}
-
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
@@ -262,7 +228,7 @@ class ShardLoop(EpochLoop):
             claim=self._claim,
             step=1 if last is None else last.step + 1,
             topics=self._topic_ids,
-            begin=self._first_begin if last is None else last.begin,
+            begin=by_topic({place: at for place, at in self._begin.items() if at}),
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)

@@ -12,6 +12,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 Claim = tuple[int, int]
 """(generation of the driver, attempt) of a task. A task that finds a higher one ends for good."""
-
-ByTopic = dict[str, dict[str, int]]
-"""topic → partition → position"""
 
 
 class Layout(NamedTuple):
@@ -76,9 +74,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
-    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. The first
-    of several shards has in `begin` where it began, for those that begin later. A row is `restoring` if it is only the
-    claim of a task: the task makes its table again then.
+    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. `begin` are
+    the positions at which the shard began, without those that are 0. A row is `restoring` if it is only the claim of a
+    task: the task makes its table again then.
     """
 
     v: int = 1
@@ -88,10 +86,10 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     claim: Claim
     restoring: bool = False
     step: int
-    positions: ByTopic
+    positions: Offsets
     topics: dict[str, str]
-    shards: dict[str, ByTopic] = {}
-    begin: ByTopic = {}
+    shards: dict[str, Offsets] = {}
+    begin: Offsets = {}
     records: int = 0
     dead: int = 0
     stale: int = 0
@@ -106,9 +104,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = json_decoder(PositionsRow)
 
 
-def row_of(
-    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: ByTopic | None = None
-) -> PositionsRow:
+def row_of(state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
         shard=state.shard,
@@ -118,7 +114,7 @@ def row_of(
         step=step,
         positions=by_topic(positions_of(state)),
         topics=topics,
-        begin=begin or {},
+        begin=begin,
         records=state.records,
         dead=state.dead,
         stale=state.stale,
@@ -157,15 +153,15 @@ def require_highest(claim: Claim, published: PositionsRow | None) -> None:
         )
 
 
-def by_topic(positions: Positions) -> ByTopic:
+def by_topic(positions: Positions) -> Offsets:
     """Return positions in the form of a row."""
-    found: ByTopic = {}
+    found: Offsets = {}
     for (topic, partition), position in sorted(positions.items()):
         found.setdefault(topic, {})[str(partition)] = position
     return found
 
 
-def by_place(positions: ByTopic) -> Positions:
+def by_place(positions: Offsets) -> Positions:
     """Return positions of a row by partition."""
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
 

@@ -51,7 +51,8 @@ def read_range(
             except LostRecordsError as error:
                 raise BrokerError(
                     f"topic {place.topic}, partition {place.partition}: the records from offset {at} on were deleted "
-                    f"before they were read; it has {error.bounds} now."
+                    f"before they were read; it has {error.bounds} now. Try again; if that fails too, raise the "
+                    "topic's retention.ms."
                 ) from error
             if not chunks:
                 empty += 1

@@ -29,7 +29,7 @@ from tallystream_aggregator.stream.positions import (
     row_of,
     visible_row,
 )
-from tallystream_aggregator.stream.restore import Restorer, read_to, rows_of
+from tallystream_aggregator.stream.restore import LoopSettings, Restorer, read_to, rows_of
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -120,7 +120,10 @@ class Resharder:
         names = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
         topic_ids = first.topics | self._broker.topic_ids(names)
         records = self._records(
-            tables, new, target, lambda state: row_of(state, claim=claim, step=step, topics=topic_ids)
+            tables,
+            new,
+            target,
+            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin),
         )
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)
@@ -148,7 +151,8 @@ class Resharder:
         """Return the table of a shard at the target. Note what the way there from the published positions gave."""
         self._say(f"shard {row.shard} of {row.of}: reading its rows")
         loop = LoopId(self._topics, row.shard, row.of)
-        restorer = Restorer(self._broker, loop, row.sum_tags, self._settings, self._stopped)
+        settings = LoopSettings(loop, row.sum_tags, table=self._settings)
+        restorer = Restorer(self._broker, settings, self._stopped)
         with closing(self._broker.source()) as source:
             table = restorer.table_at(row, None, source).table
             read_to(table, target, source, self._stopped)

@@ -8,6 +8,7 @@ give is published already. At these positions the table has counted what the pos
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -22,13 +23,15 @@ from tallystream_aggregator.stream.broker import (
     unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.positions import by_place, key_of, positions_of, visible_row
+from tallystream_aggregator.stream.positions import Layout, by_place, key_of, positions_of, visible_row
 from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records
 from tallystream_aggregator.table import storage
+from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.restore import LatestRows
 from tallystream_aggregator.table.restore import restore as restore_states
 from tallystream_aggregator.table.state import State, StateError
 from tallystream_aggregator.table.storage import StoredTable
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
@@ -36,10 +39,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.stream.broker import Bounds, Broker, Source
     from tallystream_aggregator.stream.positions import LoopId, PositionsRow
-    from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import LifeId
     from tallystream_aggregator.table.storage import Store
-    from tallystream_aggregator.table.sum_tags import SumTags
 
 log = logging.getLogger(__name__)
 
@@ -52,37 +53,43 @@ class MissingRowsError(TallystreamError):
     """There are positions, and rows were deleted."""
 
 
-class Restorer:
-    """Makes the table again that published a positions row.
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """The settings of a shard's loop.
 
-    Args:
-        broker: access to the topics.
-        loop: that of the shard.
-        sum_tags: the tags of its sums.
-        settings: of the table.
-        stopped: whether a stop was requested.
-        skip_lost: whether the table may have skipped records that were deleted unread.
+    A new table begins at `begin`, and its sums have the tags `sum_tags`. A step begins at least `spacing_s` seconds
+    after the one before, and has up to `max_records`. `max_rate` limits the records that are read in a second. With
+    `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        loop: LoopId,
-        sum_tags: SumTags,
-        settings: TableSettings,
-        stopped: Callable[[], bool],
-        *,
-        skip_lost: bool = False,
-    ) -> None:
-        self._broker, self._loop, self._sum_tags, self._settings = broker, loop, sum_tags, settings
-        self._stopped, self._skip_lost = stopped, skip_lost
+    loop: LoopId
+    sum_tags: SumTags = field(default_factory=SumTags)
+    begin: Positions = field(default_factory=dict)
+    table: TableSettings = field(default_factory=TableSettings)
+    spacing_s: float = 0.5
+    max_records: int = 1_000_000
+    max_rate: int | None = None
+    skip_lost: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the table."""
+        return Layout(self.loop.shards, self.sum_tags)
+
+
+class Restorer:
+    """Makes the table again that published a positions row. `stopped` tells whether a stop was requested."""
+
+    def __init__(self, broker: Broker, settings: LoopSettings, stopped: Callable[[], bool]) -> None:
+        self._broker, self._settings, self._stopped = broker, settings, stopped
+        self._loop = settings.loop
         self.omitted: list[LifeId] = []
         """The lives whose counts the rows lack, because they were too large to be written."""
 
     def new_table(self, positions: Positions) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
-        state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._sum_tags)
-        table = Table(state, self._settings)
+        state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._settings.sum_tags)
+        table = Table(state, self._settings.table)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
@@ -118,7 +125,7 @@ class Restorer:
         try:
             require_whole(self._loop.rows, bounds.get(self._loop.rows), BEGIN_ANEW)
             stored = self._from_rows()
-            self._replay(stored.table, published, source, skip_lost=self._skip_lost)
+            self._replay(stored.table, published, source, skip_lost=self._settings.skip_lost)
         except (ReplayError, MissingRowsError, LostRecordsError) as error:
             if visible_row(self._broker, self._loop.rows, self._loop.number) == published:
                 raise
@@ -128,7 +135,7 @@ class Restorer:
     def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
         """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
-            stored = storage.load(store, self._settings)
+            stored = storage.load(store, self._settings.table)
         except StateError as error:
             log.warning(
                 "the state of shard %d is made again from %s: %s", self._loop.number, self._loop.rows.topic, error
@@ -137,7 +144,7 @@ class Restorer:
         if stored is None:
             return None
         state = stored.table.state
-        wanted = (self._loop.shards, self._sum_tags, topic_id)
+        wanted = (*self._settings.layout, topic_id)
         return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
 
     def _from_rows(self) -> StoredTable:
@@ -152,11 +159,11 @@ class Restorer:
                 f"topic {loop.rows.topic}, partition {loop.number}: it has positions, and its rows, or that of the "
                 f"shard, were deleted; {BEGIN_ANEW}."
             )
-        found = restore_states(latest, shards=loop.shards, sum_tags=self._sum_tags)
+        found = restore_states(latest, shards=loop.shards, sum_tags=self._settings.sum_tags)
         self.omitted = found.omitted
         if found.omitted:
             log.warning("%d lives lack their counts: their rows were too large to be written", len(found.omitted))
-        return StoredTable(Table(found.states[loop.number], self._settings))
+        return StoredTable(Table(found.states[loop.number], self._settings.table))
 
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""

@@ -13,7 +13,7 @@ import msgspec
 from tallystream.record import DEFAULT_APP, MAX_COUNT, TIMELY_MS, ShortForm, identity
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.metric_types import (
-    Values,
+    Stored,
     count_falls,
     is_above,
     merge_values,
@@ -27,7 +27,7 @@ from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusa
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
-    from tallystream.record import Metric, Sketch, Snapshot
+    from tallystream.record import Metric, Snapshot
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.lives import Lives
@@ -67,16 +67,14 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordR
     lives.sums.add_differences(life, layout, differences)
     block.counts = array("q", counts).tobytes()
     before = life.parts[snapshot.part]
-    for index, number in layout.others:
-        metric = snapshot.metrics[index]
-        try:
-            values, sketch = stored(metric)
-        except ValueError as error:
+    metrics = [snapshot.metrics[index] for index, _ in layout.others]
+    for (_, number), metric, found in zip(layout.others, metrics, stored(metrics), strict=True):
+        if isinstance(found, ValueError):
             if life.complete and life.rows[number].seq == before:  # it is no longer current
                 lives.sums.mark_dirty(life, (number,))
-            refused.add_metric(error, partial(_json, metric))
+            refused.add_metric(found, partial(_json, metric))
             continue
-        reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
+        reason = _replace_row(lives, life, snapshot, number, found, before=before)
         if reason is not None:
             refused.add_metric(reason, partial(_json, metric))
     return True
@@ -95,11 +93,9 @@ def replace_all(
     over_limit: Counter[str] = Counter()
     accepted: list[int] = []
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
-    for metric in snapshot.metrics:
-        try:
-            values, sketch = stored(metric)
-        except ValueError as error:
-            refused.add_metric(error, partial(_json, metric))
+    for metric, found in zip(snapshot.metrics, stored(snapshot.metrics), strict=True):
+        if isinstance(found, ValueError):
+            refused.add_metric(found, partial(_json, metric))
             continue
         metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
         if metric_id in seen:
@@ -117,13 +113,13 @@ def replace_all(
                 continue
             if number < 0:  # only now: a refused metric does not count
                 number = lives.add_metric(metric_id)
-            lives.add_row(life, number, Row(snapshot.part, snapshot.seq, values, sketch))
+            lives.add_row(life, number, Row(snapshot.part, snapshot.seq, *found))
         elif row.part != snapshot.part:
             moved = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
             refused.add_metric(moved, partial(_json, metric))
             continue
         else:
-            reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
+            reason = _replace_row(lives, life, snapshot, number, found, before=before)
             if reason is not None:
                 refused.add_metric(reason, partial(_json, metric))
                 continue
@@ -132,14 +128,19 @@ def replace_all(
 
 
 def _replace_row(
-    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: Sketch | None, before: int
+    lives: Lives, life: Life, snapshot: Snapshot, number: int, found: Stored, *, before: int
 ) -> str | None:
     """Replace the values and the sketch of a row and return None, or return why they are refused.
 
     The result does not depend on the order of snapshots: of all of them, the one with the highest count and then the
     highest seq gives the values, and every one of them widens extremes and positions.
     """
-    row, kind = life.rows[number], lives.state.metrics[number][2]
+    row, kind, (values, sketch) = life.rows[number], lives.state.metrics[number][2], found
+    if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
+        merged = merge_values(kind, row.values, values)
+        lives.sums.replace_current(life, number, merged, sketch)
+        row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
+        return None
     is_newer = snapshot.seq > row.seq
     fell = is_newer and count_falls(kind, row.values, values)
     if fell or not (is_newer or count_falls(kind, values, row.values)):
@@ -147,13 +148,13 @@ def _replace_row(
     else:
         seq, merged = snapshot.seq, merge_values(kind, row.values, values)
     is_newest, is_changed = snapshot.seq > before, (seq, merged) != (row.seq, row.values)
-    if is_newest and seq == snapshot.seq and (row.seq == before or not life.complete):
+    if is_newest and seq == snapshot.seq and not life.complete:
         lives.sums.replace_current(life, number, merged, sketch)
     elif is_changed or (is_newest and row.seq == before and life.complete):  # it was current, and is no longer
         lives.sums.mark_dirty(life, (number,))
     if is_changed:
         row.seq, row.sketch, row.values = seq, sketch, merged
-    return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
+    return f"the count fell within a life, from {row.values[0]!r} to {values[0]!r}" if fell else None
 
 
 def _json(metric: Metric) -> str:
@@ -179,12 +180,12 @@ class RecordApplier:
         if isinstance(life, Refusal):
             refused.add(life)
             return
-        self._lives.dirty.add(life.id)
+        self._lives.unstored.add(life.id)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if not before and (limit := self._lives.add_part(life)):
             refused.add(self._refuse_over_limit(life, limit, "a new part", record))
-            self._lives.publish(life, min(life.parts))  # its limits and time have changed
+            self._lives.rows.change(life, min(life.parts))  # its limits and time have changed
             return
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
@@ -252,7 +253,7 @@ class RecordApplier:
                 lives.sums.mark_dirty(life, current)
         lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
-        lives.mark_changed(life, snapshot.part, record)
+        lives.include(life, snapshot.part, record)
         lives.instances.set_seq(life, snapshot.part, snapshot.seq)
         if as_block:
             return
@@ -271,11 +272,11 @@ class RecordApplier:
         self._lives.state.stale += 1
         part = message.snapshot.part
         if life.partition == record.partition_name and part in life.offsets:
-            self._lives.mark_changed(life, part, record)
+            self._lives.include(life, part, record)
             if life.complete:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
-            self._lives.publish(life, part)
+            self._lives.rows.change(life, part)
         self._lives.will_change(life)
         self._lives.blocks_to_rows(life, (part,))
         replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
@@ -296,7 +297,7 @@ class RecordApplier:
             life = added
         self._lives.will_change(life)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
-        self._lives.mark_changed(life, 0, record)
+        self._lives.include(life, 0, record)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         if not life.living:
             self._lives.set_living(life, living=True)
@@ -341,7 +342,7 @@ class RecordApplier:
             lives.remove_rows(life, life.rows)
             lives.instances.set_living(life, living=False)
             for part in life.parts or (0,):
-                lives.mark_changed(life, part, record)
+                lives.include(life, part, record)
             if life.life == SHORT_FORM_LIFE:
                 lives.delete(life)
             else:

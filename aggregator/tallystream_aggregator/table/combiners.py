@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sums import Offsets, Sum
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
-
 
 class ShardSum(msgspec.Struct, array_like=True):
     """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
@@ -31,21 +29,11 @@ class ShardSum(msgspec.Struct, array_like=True):
     out_ms: int
 
 
-_decode = msgpack_decoder(ShardSum, dec_hook)
+encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
+"""Returns partial sums as bytes."""
 
-
-def encode(shard_sum: ShardSum) -> bytes:
-    """Return partial sums as bytes."""
-    return _encoder.encode(shard_sum)
-
-
-def decode(data: bytes) -> ShardSum:
-    """Return the partial sums in `data`.
-
-    Raises:
-        msgspec.DecodeError: `data` has no partial sums.
-    """
-    return _decode(data)
+decode = msgpack_decoder(ShardSum, dec_hook)
+"""Returns the partial sums in bytes. If there are none, it raises msgspec.DecodeError."""
 
 
 class CombinerGroup:

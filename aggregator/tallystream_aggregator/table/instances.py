@@ -200,7 +200,7 @@ class Instances:
             index.apps[life.app].filled.pop(life.life, None)
 
     def is_restart(self, life: Life, seq: int) -> bool:
-        """Tell whether a new life is a restart: its instance had a life of this app before. `seq` is its first one.
+        """Tell whether a new life is a restart (rule 2): the instance had a life of its app. `seq` is its first one.
 
         A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
         lives. The instance restarted if this life begins after every point of the others. A stream that begins while

@@ -9,8 +9,8 @@ depends on the form.
 from __future__ import annotations
 
 from array import array
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
@@ -36,6 +36,7 @@ _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
 """Types of the two arrays of a block: 4 and 8 bytes."""
 _encode = msgspec.json.Encoder().encode
+_NAMES: dict[type[object], str] = {of: name for name, of in CLASSES.items()}
 _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
 
@@ -65,6 +66,7 @@ class Layout:
         self.sorted = sorted(numbers)
         self._is_sorted = self.sorted == numbers
         self._template: str | None = None
+        self._sort: Callable[[Sequence[int | str]], tuple[int | str, ...]]
         self._index_of: dict[int, int] | None = None
 
     @property
@@ -88,23 +90,21 @@ class Layout:
             return list(map(_count_of, metrics))
         return [metric.count for metric in metrics if metric.__class__ is Counter]
 
-    def text(self, counts: Sequence[int], others: dict[int, str]) -> str:
-        """Return all rows as JSON, by number. `others` maps number → the row of another type."""
+    def text(self, counts: Sequence[int], others: Sequence[str]) -> str:
+        """Return all rows as JSON, by number. `others` are the values of the other types, as fields of JSON."""
         if self._template is None:
-            self._template = ",".join(
-                self._slot(at) for at in sorted(range(len(self.numbers)), key=self.numbers.__getitem__)
-            )
+            self._template = ",".join(map(self._slot, sorted(range(len(self.numbers)), key=self.numbers.__getitem__)))
+            places = {number: place for place, number in enumerate((*self.counters, *(n for _, n in self.others)))}
+            self._sort = itemgetter(*map(places.__getitem__, self.sorted))
         if not others and self._is_sorted:
             return self._template % tuple(counts)
-        values = {**others, **dict(zip(self.counters, counts, strict=True))}
-        return self._template % tuple(values[number] for number in self.sorted)
+        return self._template % self._sort([*counts, *others])
 
     def _slot(self, at: int) -> str:
-        kind = self._classes[at]
-        if kind is not Counter:
-            return "%s"
-        metric = Counter(name=self._names[at], tags=self._tags[at], count=0)
-        return _encode(metric).decode().replace("%", "%%").replace('"count":0', '"count":%d', 1)  # it precedes the name
+        kind, tags = self._classes[at], tuple(self._tags[at].items())
+        ends = around_values(("", self._names[at], _NAMES[kind], tags))
+        head, tail = (text.replace("%", "%%") for text in ends)
+        return f'{head}"count":%d{tail}' if kind is Counter else f"{head}%s{tail}"
 
 
 class Layouts:
@@ -177,7 +177,8 @@ def counts_of(block: Block) -> memoryview[int]:
 def text_bytes(metric: MetricId) -> int:
     """Return the bytes of a metric's name and tags, in UTF-8."""
     _, name, _, tags = metric
-    return len("".join((name, *(text for tag in tags for text in tag))).encode())
+    text = "".join((name, *map("".join, tags)))
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def metric_count(life: Life) -> int:
@@ -186,3 +187,10 @@ def metric_count(life: Life) -> int:
     for block in life.blocks.values():
         counters += len(block.counts) // 8
     return len(life.rows) + counters
+
+
+def around_values(metric: MetricId) -> tuple[str, str]:
+    """Return what is before and after the values in a metric as JSON."""
+    _, name, kind, tags = metric
+    tail: dict[str, Any] = {"name": name, "tags": dict(tags)} if tags else {"name": name}
+    return f'{{"type":"{kind}",', "," + _encode(tail)[1:].decode()

@@ -1,4 +1,4 @@
-"""The lives of a shard: what changed in them, its rows and events, and what they count in the size of the table."""
+"""The lives of a shard: what changes in them, their metrics and events, and what they count in the table's size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.table.deadlines import Deadlines
 from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
-from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count, text_bytes
+from tallystream_aggregator.table.layouts import Layouts, metric_count, text_bytes
 from tallystream_aggregator.table.limits import (
     COUNTER,
     PART_BYTES,
@@ -22,8 +22,7 @@ from tallystream_aggregator.table.limits import (
 from tallystream_aggregator.table.metric_numbers import MetricNumbers
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.records.outputs import Event
-from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
-from tallystream_aggregator.table.state import Row
+from tallystream_aggregator.table.rows import LifeRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.metric_types import Values
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.records.decode import Record
-    from tallystream_aggregator.table.state import Life, LifeId, State
+    from tallystream_aggregator.table.state import Life, LifeId, Row, State
 
 
 class Lives:
     """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
 
-    `dirty` are the lives that have changed since the state was last stored, which may be gone. `unused` are the metrics
-    that no life and no forgotten sum has. They do not count in the `size`, and are dropped after the next step.
+    `unstored` are the lives that have changed since the state was last stored, which may be gone. `unused` are the
+    metrics that no life and no forgotten sum has. They do not count in the `size`, and are dropped after the next step.
     """
 
     def __init__(self, state: State, settings: TableSettings) -> None:
@@ -48,8 +47,9 @@ class Lives:
         self.instances = Instances(state)
         self.holders = Holders(self.instances, self.layouts)
         self.sums = MetricSums(state, self.layouts, self.instances, self.holders)
+        self.rows = LifeRows(state.metrics, self.layouts)
         self.events: list[Event] = []
-        self.dirty: set[LifeId] = set()
+        self.unstored: set[LifeId] = set()
         self.numbers = MetricNumbers(state.metrics)
         self.next_number = max(state.metrics, default=-1) + 1
         self._settings = settings
@@ -60,8 +60,6 @@ class Lives:
             self.size.add(metric[0], size_of_metric(metric))
         for life in self.instances:
             self.size.add(life.app, self._size_of(life))
-        self._changed: dict[int, tuple[Life, set[int]]] = {}
-        self._deleted: list[TableRecord] = []
         self._silence = Deadlines(lambda life: life.deadline_ms, self.instances)
         self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms, self.instances)
         for life in self.instances:
@@ -70,7 +68,7 @@ class Lives:
 
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
-        self.dirty.add(life.id)
+        self.unstored.add(life.id)
         self.instances.will_change(life)
 
     def add(self, life: Life, record: Record, seq: int = 0) -> Life:
@@ -113,7 +111,7 @@ class Lives:
         removed = list(numbers)
         self.sums.mark_dirty(life, removed)
         for number in removed:
-            self.publish(life, life.rows.pop(number).part)
+            self.rows.change(life, life.rows.pop(number).part)
             life.bytes -= text_bytes(self.state.metrics[number])
             self.size.add(life.app, -size_of_row(self.state.metrics[number]))
         self.instances.rows -= len(removed)
@@ -171,7 +169,7 @@ class Lives:
         if is_new_here and life.partition:
             life.offsets.clear()
             for part in life.parts:  # the rows of all parts have the life's partition
-                self.publish(life, part)
+                self.rows.change(life, part)
             self.holders.remove_all(life)
         life.partition, life.last_seen_ms, life.every_ms = partition, record.clock_ms, every_ms
         if is_new_here:
@@ -191,7 +189,7 @@ class Lives:
         for partition, clock in self.state.clocks.items():
             for life in self._silence.pop(partition, clock):
                 if life.living:
-                    self.dirty.add(life.id)
+                    self.unstored.add(life.id)
                     self.sums.set_living(life, living=False)
 
     def _set_due(self, life: Life) -> None:
@@ -200,9 +198,10 @@ class Lives:
         if life.life != SHORT_FORM_LIFE:
             self._forgetting.add(life)
 
-    def _remove(self, life: Life) -> None:
-        self.dirty.add(life.id)
-        self._changed.pop(id(life), None)
+    def delete(self, life: Life) -> None:
+        """Remove a life, and delete its rows on `metrics-table`."""
+        self.unstored.add(life.id)
+        self.rows.delete(life)
         self.size.add(life.app, -self._size_of(life))
         self.instances.remove(life)
         self._baselines.subtract(life.baselines.keys())
@@ -225,10 +224,9 @@ class Lives:
             return set()
         self.sums.apply_changes()
         for life in lives:
-            self._remove(life)
+            self.delete(life)
             self.blocks_to_rows(life)
             self.holders.remove_rows(life, life.rows)
-            self._deleted += [TableRecord(life_key(life, part), None) for part in sorted({*life.parts, *life.offsets})]
         self.state.forgotten += len(lives)
         changed = self.sums.forget(lives)
         for life in lives:
@@ -243,58 +241,16 @@ class Lives:
         self.size.add(metric_id[0], size_of_metric(metric_id))
         return number
 
-    def mark_changed(self, life: Life, part: int, record: Record) -> None:
-        """Publish a part of a life with the next rows: it now includes a record."""
+    def include(self, life: Life, part: int, record: Record) -> None:
+        """Note that a part of a life includes a record now, and publish it with the next rows."""
         if life.partition == record.partition_name:  # offsets of another partition have another order
             life.offsets[part] = record.offset
-        self.publish(life, part)
-
-    def publish(self, life: Life, part: int) -> None:
-        """Publish a part of a life with the next rows."""
-        self._changed.setdefault(id(life), (life, set()))[1].add(part)
+        self.rows.change(life, part)
 
     def publish_all(self) -> None:
         """Publish all parts of all lives with the next rows."""
-        self.dirty.update(life.id for life in self.instances)
-        self._changed = {id(life): (life, set(life.parts or (0,))) for life in self.instances}
-
-    def delete(self, life: Life) -> None:
-        """Remove a life, and delete its row on `metrics-table`."""
-        self._remove(life)
-        self._deleted.append(TableRecord(life_key(life, 0), None))
-
-    def pop_rows(self) -> dict[bytes, TableRecord]:
-        """Return the records of changed lives, and clear the list."""
-        found = {row.key: row for row in self._deleted}
-        for life, parts in self._changed.values():
-            for part in sorted(parts):
-                row = self._row(life, part)
-                found[row.key] = row
-        self._deleted, self._changed = [], {}
-        return found
-
-    def _row(self, life: Life, part: int) -> TableRecord:
-        """Return the record of a part of a life. Its metrics are in the order of their numbers."""
-        metrics, seq, block = self.state.metrics, life.parts.get(part, 0), life.blocks.get(part)
-        rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
-        layout = None if block is None else self.layouts.layout_for(block)
-        if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
-            rows |= self.layouts.counter_rows(life, part)
-            layout = None
-        texts = {number: metric_json(metrics[number], row) for number, row in rows.items()}
-        if block is None or layout is None:
-            numbers = sorted(rows)
-            text = ",".join(map(texts.__getitem__, numbers))
-        else:
-            numbers, text = layout.sorted, layout.text(counts_of(block), texts)
-        older = {number: row.seq for number, row in rows.items() if row.seq != seq}
-        places = {place: older[number] for place, number in enumerate(numbers) if number in older} if older else {}
-        last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
-        held = ""
-        if life.baselines and not part:
-            baselines = sorted(life.baselines.items())
-            held = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
-        return life_row(life, part, PartMetrics(text, len(numbers), places, last, held))
+        self.unstored.update(life.id for life in self.instances)
+        self.rows.change_all(self.instances)
 
     def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""

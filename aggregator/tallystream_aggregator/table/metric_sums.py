@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.metric_types import is_above, since_baseline
-from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
+from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.instances import FEW_LIVES
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.sum_tags import SumNumbers
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.state import Life, Row, State
+
+MAX_WAITING = 20_000
+"""The most changed rows that wait for the end of a step: each keeps the sketch that is replaced."""
 
 Before = dict[int, Contribution | None]
 """The metric's number → the contribution of a life when the sums were last taken."""
@@ -41,6 +44,8 @@ class MetricSums:
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._forced: set[int] = set()
+        self._changes: defaultdict[int, list[Change]] = defaultdict(list)
+        self._waiting = 0  # the number of these changes
         self._differences: dict[Layout, list[int]] = {}
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
@@ -73,15 +78,20 @@ class MetricSums:
     def replace_current(self, life: Life, number: int, values: Values, sketch: Sketch | None) -> None:
         """Replace the values of a row that is about to change, and that is current before and after if the life lives.
 
-        So neither lives nor instances are counted again.
+        So neither lives nor instances are counted again, and all changes of a metric are made together.
         """
-        known = self._before.get(life.instance, {}).get(id(life))
-        if (known is not None and number in known[1]) or number in life.baselines:
+        known = self._before.get(life.instance, {}).get(id(life)) if self._before else None
+        if (known is not None and number in known[1]) or number in life.baselines or not life.living:
             self.mark_dirty(life, (number,))  # `flush` compares it
             return
-        row, living = life.rows[number], life.living
-        self[number].replace(Contribution(row.values, living, row.sketch), Contribution(values, living, sketch))
-        self._forced.add(number)
+        row = life.rows[number]
+        if (values, sketch) == (row.values, row.sketch):
+            self._forced.add(number)
+            return
+        self._changes[number].append((row.values, row.sketch, values, sketch))
+        self._waiting += 1
+        if self._waiting == MAX_WAITING:
+            self._apply_waiting()
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.
@@ -164,6 +174,7 @@ class MetricSums:
 
     def flush(self) -> set[int]:
         """Apply all changes. Return the numbers of the sums that may have changed or have to be published."""
+        self._apply_waiting()
         changed = set(self._forced)
         for layout, differences in self._differences.items():
             changed.update(layout.counters)
@@ -182,6 +193,14 @@ class MetricSums:
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
+
+    def _apply_waiting(self) -> None:
+        """Apply the changes of rows that stay current."""
+        for number, changes in self._changes.items():
+            self[number].replace_all(changes)
+        self._forced.update(self._changes)
+        self._changes.clear()
+        self._waiting = 0
 
     def _replace_dirty(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
         """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""

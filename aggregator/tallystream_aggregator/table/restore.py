@@ -181,8 +181,10 @@ class _ShardBuilder:
         self.state.lives.setdefault(life.instance, {})[life.name] = life
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
-        for place, metric in enumerate(part.metrics):
-            values, sketch = stored(metric)
+        for place, (metric, found) in enumerate(zip(part.metrics, stored(part.metrics), strict=True)):
+            if isinstance(found, ValueError):
+                raise found
+            values, sketch = found
             number = self._number_of((part.app, *metric.identity))
             yield (
                 number,

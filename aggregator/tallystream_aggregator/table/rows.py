@@ -20,11 +20,16 @@ import msgspec
 from tallystream.metric_types import NAMES
 from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
+from tallystream_aggregator.table.layouts import around_values, counts_of
+from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.state import Life, Row, State
+    from tallystream_aggregator.table.layouts import Layouts
+    from tallystream_aggregator.table.state import Life, State
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
@@ -73,19 +78,6 @@ COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "fin
 
 OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tags")
 """Fields of a `State` that the row of its shard has, too."""
-
-
-class PartMetrics(NamedTuple):
-    """The metrics of a part as in a `LifeRow`.
-
-    `text` and `baselines` have metrics as JSON (`metric_json`), with commas between them.
-    """
-
-    text: str
-    number: int
-    older: dict[int, int]
-    last: list[int]
-    baselines: str = ""
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -154,40 +146,81 @@ def _encode(row: LifeRow | ForgottenRow | ShardRow) -> bytes:
     return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
 
 
-def life_key(life: Life, part: int) -> bytes:
-    """Return the key of one part of a life."""
+class LifeRows:
+    """The rows of lives that have changed since they were last taken. `metrics` lists the metrics by number."""
+
+    def __init__(self, metrics: Mapping[int, MetricId], layouts: Layouts) -> None:
+        self._metrics, self._layouts = metrics, layouts
+        self._changed: dict[int, tuple[Life, set[int]]] = {}
+        self._deleted: list[TableRecord] = []
+
+    def change(self, life: Life, part: int) -> None:
+        """Take the row of a part of a life with the next ones."""
+        self._changed.setdefault(id(life), (life, set()))[1].add(part)
+
+    def change_all(self, lives: Iterable[Life]) -> None:
+        """Take the rows of all parts of all lives with the next ones."""
+        self._changed = {id(life): (life, set(life.parts or (0,))) for life in lives}
+
+    def delete(self, life: Life) -> None:
+        """Delete the rows of a life that is removed with the next ones."""
+        self._changed.pop(id(life), None)
+        parts = sorted({*life.parts, *life.offsets} or {0})
+        self._deleted += [TableRecord(_life_key(life, part), None) for part in parts]
+
+    def pop(self) -> dict[bytes, TableRecord]:
+        """Return the records of changed and removed lives by key, and clear the list."""
+        rows = [self._row(life, part) for life, parts in self._changed.values() for part in sorted(parts)]
+        found = {row.key: row for row in (*self._deleted, *rows)}
+        self._deleted, self._changed = [], {}
+        return found
+
+    def _row(self, life: Life, part: int) -> TableRecord:
+        """Return the record of a part of a life. Its metrics are in the order of their numbers."""
+        metrics, seq, block = self._metrics, life.parts.get(part, 0), life.blocks.get(part)
+        rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
+        layout = None if block is None else self._layouts.layout_for(block)
+        if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
+            rows |= self._layouts.counter_rows(life, part)
+            layout = None
+        if block is None or layout is None:
+            numbers = sorted(rows)
+            text = ",".join([metric_json(metrics[number], rows[number]) for number in numbers])
+        else:
+            others = [_values_json(metrics[number][2], rows[number]) for _, number in layout.others]
+            numbers, text = layout.sorted, layout.text(counts_of(block), others)
+        found = _life_row(life, part)
+        baselines = sorted(life.baselines.items()) if not part else []
+        left_out = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
+        if left_out:
+            found.baselines = msgspec.Raw(f"[{left_out}]".encode())  # type: ignore[assignment]  # written as it is
+        content = f"[{text}]".encode()
+        if len(content) + len(left_out) > MAX_ROW_BYTES:
+            found.omitted = len(numbers)
+        elif numbers:
+            found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is
+            older = {number: row.seq for number, row in rows.items() if row.seq != seq}
+            found.older = {at: older[number] for at, number in enumerate(numbers) if number in older} if older else {}
+            found.last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
+        return TableRecord(_life_key(life, part), found)
+
+
+def _life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
-    """Return the record of one part of a life."""
+def _life_row(life: Life, part: int) -> LifeRow:
+    """Return the row of one part of a life, without its metrics."""
     topic, partition = _topic_and_number(life.partition)
-    row = LifeRow(
-        app=life.app,
-        instance=life.instance,
-        life=life.life,
+    return LifeRow(
+        **{name: getattr(life, name) for name in COMMON},
         part=part,
         seq=life.parts.get(part, 0),
         topic=topic,
         partition=partition,
         offset=life.offsets.get(part, -1),
-        last_seen_ms=life.last_seen_ms,
-        every_ms=life.every_ms,
-        keep_ms=life.keep_ms,
-        final=life.final,
-        living=life.living,
-        complete=life.complete,
         limits=list(life.limits),
     )
-    content = f"[{metrics.text}]".encode()
-    if metrics.baselines:
-        row.baselines = msgspec.Raw(f"[{metrics.baselines}]".encode())  # type: ignore[assignment]  # written as it is
-    if len(content) + len(metrics.baselines) > MAX_ROW_BYTES:
-        row.omitted = metrics.number
-    elif metrics.number:
-        row.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is
-        row.older, row.last = metrics.older, metrics.last
-    return TableRecord(life_key(life, part), row)
 
 
 @lru_cache(maxsize=10_000)
@@ -214,12 +247,14 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
 
 def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
-    _, name, kind, tags = metric
-    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
-    fields: dict[str, Any] = {"type": kind, **values}
+    head, tail = around_values(metric)
+    return f"{head}{_values_json(metric[2], row)}{tail}"
+
+
+def _values_json(kind: str, row: Row) -> str:
+    """Return the values of a metric as fields of JSON."""
+    pairs = zip(NAMES[kind], row.values, strict=False)  # the short form has one more
+    fields: dict[str, Any] = {name: value for name, value in pairs if value is not None}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
-    fields["name"] = name
-    if tags:
-        fields["tags"] = dict(tags)
-    return _json.encode(fields).decode()
+    return _json.encode(fields)[1:-1].decode()

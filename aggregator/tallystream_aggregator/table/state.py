@@ -121,21 +121,16 @@ class Removed(msgspec.Struct, array_like=True):
 class State(msgspec.Struct, array_like=True):
     """The table of one shard.
 
-    `clocks` maps partition → the highest append time so far, `offsets` partition → the last offset.
+    What it has: `metrics` maps number → metric (a number is never given to another metric by the same process), `lives`
+    maps instance → (app, life) → life, oldest first, and `forgotten_sums` maps the metric's number → the partial sums
+    of the forgotten lives.
 
-    `lives` maps instance → (app, life) → life, oldest first. `forgotten_sums` maps the metric's number → the partial
-    sums of the forgotten lives.
+    How far it has read: `clocks` maps partition → the highest append time so far, `offsets` partition → the last one.
 
-    Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
-    and forgotten lives.
+    What it has counted since it began: `stale` records, all `records`, `dead` letters, and `forgotten` lives.
 
-    `shard` is one of `shards` (table.shards).
-
-    `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
-
-    `sum_tags` are the tags that the sums have.
-
-    `metrics` maps number → metric. A number is never given to another metric by the same process.
+    What it is: `shard` of `shards`, and the tags that its sums have, `sum_tags`. `topic_id` is the ID of
+    `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
@@ -177,13 +172,10 @@ class StateError(TallystreamError):
         super().__init__(f"state: it is damaged, or another version wrote it ({reason}); the checkpoint can't be used.")
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+pack = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
+"""Returns a state, or a part of it, as bytes."""
+
 _decode = msgpack_decoder(State, dec_hook)
-
-
-def pack(state: State) -> bytes:
-    """Return the state as bytes."""
-    return _encoder.encode(state)
 
 
 def unpack(data: bytes) -> State:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.arithmetic.partial_sums import enc_hook
 from tallystream_aggregator.table.state import STATE_VERSION, Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 COPY_FLOOR = 262_144
 """Entries up to this many bytes do not cause a new copy, so a small table is rarely copied."""
+
+MOST = 0.9
+"""The share of lives from which on a copy is made at once: their changes would soon be as large."""
 
 MAX_ENTRIES = 500
 """The most entries after a copy, whatever their size: they are read one by one."""
@@ -44,10 +46,13 @@ class Store(Protocol):
         """Return an entry, or None if there is none."""
 
     def add(self, number: int, entry: bytes) -> None:
-        """Add an entry."""
+        """Add an entry, or replace it."""
+
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
 
     def clear(self) -> None:
-        """Remove all entries."""
+        """Remove all entries, which are read for it. Replacing them one by one is cheaper."""
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -68,7 +73,6 @@ ENTRY_BYTES = 4_194_304
 """The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
 
 _decode_head = msgpack_decoder(Head)
-_encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 
 
 class StoredTable:
@@ -85,27 +89,43 @@ class StoredTable:
 
     def is_current(self, store: Store) -> bool:
         """Tell whether the store has what this process last read or wrote."""
-        return store.head() == _encode(self._head)
+        return store.head() == pack(self._head)
 
     def save(self, store: Store) -> None:
         """Store the changes since the last call, or a copy of the whole table if one is due."""
-        entries, head = list(_entries(self.table.pop_difference())), self._head
+        difference, state, head = self.table.pop_difference(), self.table.state, self._head
         head.token = os.urandom(8).hex()
+        is_copy_due = not 0 < head.last < head.copied + MAX_ENTRIES or (
+            _lives_of(difference) >= MOST * _lives_of(state) and head.copy_bytes > COPY_FLOOR
+        )
+        entries = [] if is_copy_due else list(_entries(difference))
         size = head.entry_bytes + sum(map(len, entries))
-        if 0 < head.last < head.copied + MAX_ENTRIES and size <= max(head.copy_bytes, COPY_FLOOR):
+        if not is_copy_due and size <= max(head.copy_bytes, COPY_FLOOR):
             head.entry_bytes = size
             for entry in entries:
                 head.last += 1
                 store.add(head.last, entry)
         else:
+            self._copy(store)
+        store.set_head(pack(head))
+
+    def _copy(self, store: Store) -> None:
+        """Replace the log by a copy of the table."""
+        head, before = self._head, self._head.last
+        if not before:
             store.clear()
-            head.last, head.copy_bytes, head.entry_bytes = 0, 0, 0
-            for entry in _entries(self.table.state):
-                head.last += 1
-                head.copy_bytes += len(entry)
-                store.add(head.last, entry)
-            head.copied = head.last
-        store.set_head(_encode(head))
+        head.last, head.copy_bytes, head.entry_bytes = 0, 0, 0
+        for entry in _entries(self.table.state):
+            head.last += 1
+            head.copy_bytes += len(entry)
+            store.add(head.last, entry)
+        for number in range(head.last + 1, before + 1):
+            store.remove(number)
+        head.copied = head.last
+
+
+def _lives_of(state: State) -> int:
+    return sum(map(len, state.lives.values()))
 
 
 def _entries(state: State) -> Iterator[bytes]:
@@ -117,7 +137,7 @@ def _entries(state: State) -> Iterator[bytes]:
     )
     parts, size = _no_parts(), 0
     for part, instance, key, item in items:
-        packed = _encode(item)
+        packed = pack(item)
         into = parts[part].setdefault(instance, {}) if part == "lives" else parts[part]
         into[key] = msgspec.Raw(packed)
         size += 2 * len(packed)  # the key of a life has a part of it once more

@@ -1,4 +1,4 @@
-"""Which tags the sums have, and so which metrics have one sum. The rows of the table always have all tags."""
+"""Which tags the sums have, and so which metrics have one sum (rule 12). The rows of the table always have all tags."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Table:
 
     def rows(self) -> list[TableRecord]:
         """Return the rows that changed since the last call, and clear them."""
-        rows = self._lives.pop_rows() | {
+        rows = self._lives.rows.pop() | {
             row.key: row for row in (forgotten_row(self.state, *one) for one in sorted(self._to_publish.items()))
         }
         if not rows and not self._shard_row_changed:
@@ -142,7 +142,7 @@ class Table:
         state = self.state
         lives: dict[str, dict[LifeName, Life]] = {}
         removed = Removed([], [one for one in self._dropped if one < self._next], [])
-        for app, instance, name in self._lives.dirty:
+        for app, instance, name in self._lives.unstored:
             life = self._lives.instances.find(app, instance, name)
             if life is None:
                 removed.lives.append((app, instance, name))
@@ -157,7 +157,7 @@ class Table:
         new = range(self._next, self._lives.next_number)
         metrics = {number: state.metrics[number] for number in new if number in state.metrics}
         self._next, self._dropped = self._lives.next_number, set()
-        self._lives.dirty, self._changed_forgotten = set(), set()
+        self._lives.unstored, self._changed_forgotten = set(), set()
         return msgspec.structs.replace(
             state, metrics=metrics, lives=lives, removed=removed, forgotten_sums=forgotten_sums
         )

@@ -8,28 +8,32 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import attrgetter, lt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from tallystream.record import Histogram
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import RATES, VALUES, counts_of, require_valid
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    import msgspec
+    from tallystream.record import Snapshot
+    from tallystream_aggregator.verify.decode import Identity
 
-    from tallystream_aggregator.verify.decode import Identity, Ordinary, Values
-
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 _NAME, _TAGS = attrgetter("name"), attrgetter("tags")
+
+Values = Any
+"""A metric of a record, or the numbers of several in that form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The numbers in the rules: times in ms, sizes in bytes.
 
-    The ledger has `forget_after_ms`, `max_table_bytes` and `otlp_topics`. The others are the same for every table.
+    The ledger has `forget_after_ms`, `max_table_bytes` and `otlp_topics`, the positions row `tags`, those that the sums
+    have. The others are the same for every table.
     """
 
     forget_after_ms: int = 7 * 86_400_000
@@ -40,6 +44,7 @@ class Settings:
     """An app may have three quarters of it (docs/table.md, "Limits")."""
     otlp_topics: tuple[str, ...] = ()
     """The topics of OTLP metrics."""
+    tags: Tags = field(default_factory=Tags)
 
 
 @dataclass(slots=True)
@@ -58,6 +63,7 @@ class Row:
     bins: sketches.Bins | None = None
 
 
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "counter": (("count",), ()),
     "float_counter": (("sum",), ()),
@@ -81,18 +87,49 @@ WIDENING: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
 """The fields of which the lowest or the highest value of all lives counts."""
 
 
+def fields_of(kind: str) -> list[str]:
+    """Return the fields of a type's values that sums are made of."""
+    return [*ADDED[kind][0], *ADDED[kind][1], *(name for name, _ in WIDENING.get(kind, ()))]
+
+
+def _values(kind: str, fields: dict[str, Any]) -> Values:
+    """Return computed values, which are not those of a record. They have no sketch."""
+    return SimpleNamespace(**dict.fromkeys(fields_of(kind)) | fields, type=kind, sketch=None)
+
+
 def main_count(values: Values) -> Any:
     """Return what must not fall within a life: the first field that is added over all lives, 0 without one."""
-    lasting = ADDED[values.kind][0]
+    lasting = ADDED[values.type][0]
     return getattr(values, lasting[0]) if lasting else 0
+
+
+def counts_of(values: Values) -> list[int] | None:
+    """Return the counts of explicit buckets: those of a record, or a list that was computed, None if it can't be."""
+    counts = values.counts
+    return list(struct.unpack(f"<{len(counts) // 8}Q", counts)) if isinstance(counts, bytes) else counts
 
 
 def widen(values: Values, others: Values) -> None:
     """Widen the range of positions, min and max by those of other values."""
-    for name, choose in WIDENING.get(values.kind, ()):
+    for name, choose in WIDENING.get(values.type, ()):
         one, other = getattr(values, name), getattr(others, name)
         if other is not None:
             setattr(values, name, other if one is None else choose(one, other))
+
+
+def require_valid(values: Values) -> None:
+    """Require that the sketch has as many values as a distribution counts. Store huge whole numbers as floats.
+
+    Raises:
+        ValueError, OverflowError: it has not, or a number is beyond the range of floats.
+    """
+    for name in fields_of(values.type):
+        number = getattr(values, name)
+        if isinstance(number, int) and not MIN_INT64 <= number <= MAX_INT64:
+            setattr(values, name, float(number))
+    sketch = values.sketch if isinstance(values, Histogram) else None
+    if sketch is not None and sketches.number_of(sketch) != values.count:
+        raise ValueError("the sketch has another number of values")
 
 
 class Block:
@@ -101,32 +138,37 @@ class Block:
     Most metrics are counters, so that the counts are compared at once.
     """
 
-    def __init__(self, snapshot: Ordinary, rows: list[Row]) -> None:
+    def __init__(self, snapshot: Snapshot, rows: list[Row]) -> None:
         self._rows = rows
-        self._classes, self._names, tags = _spelling(snapshot)
-        self._tags = [text.copy() for text in tags]  # else each keeps the whole record
-        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.kind == "counter"]
-        self._others = [at for at, one in enumerate(snapshot.metrics) if one.kind != "counter"]
-        self._counts = [snapshot.metrics[at].count for at in self._counters]
+        self._spelling = _spelling(snapshot)
+        self._counters = [at for at, one in enumerate(snapshot.metrics) if one.type == "counter"]
+        self._others = [at for at, one in enumerate(snapshot.metrics) if one.type != "counter"]
+        self._counts = self._counts_of(snapshot.metrics)
 
-    def replace(self, snapshot: Ordinary) -> bool:
+    def _counts_of(self, metrics: list[Values]) -> list[int]:
+        return [metrics[at].count for at in self._counters]
+
+    def replace(self, snapshot: Snapshot) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
-        if _spelling(snapshot) != (self._classes, self._names, self._tags):
+        if _spelling(snapshot) != self._spelling:
             return False
         metrics, rows = snapshot.metrics, self._rows
-        counts = [metrics[at].count for at in self._counters]
-        others = [(metrics[at], rows[at].values) for at in self._others if metrics[at] != rows[at].values]
-        if any(map(lt, counts, self._counts)) or not all(_replaces(new, old) for new, old in others):
+        counts = self._counts_of(metrics)
+        others = [(metrics[at], rows[at]) for at in self._others if metrics[at] != rows[at].values]
+        if any(map(lt, counts, self._counts)) or not all(_replaces(new, row.values) for new, row in others):
             return False
-        for new, old in others:
-            widen(new, old)
+        for new, row in others:
+            widen(new, row.values)
+            row.values = new
+        for at in self._counters:
+            rows[at].values = metrics[at]
+        for row in rows:
+            row.seq = snapshot.seq
         self._counts = counts
-        for values, row in zip(metrics, rows, strict=True):
-            row.values, row.seq = values, snapshot.seq
         return True
 
 
-def _spelling(snapshot: Ordinary) -> tuple[list[type], list[str], list[msgspec.Raw]]:
+def _spelling(snapshot: Snapshot) -> tuple[list[type], list[str], list[dict[str, str]]]:
     metrics = snapshot.metrics
     return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
@@ -135,10 +177,8 @@ def _replaces(new: Values, old: Values) -> bool:
     """Return whether `new` is valid and its count does not fall. Type, name and tags are the same."""
     try:
         require_valid(new)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
-    if new.kind == "buckets" and new.bounds != old.bounds:
-        return False  # its tag is that of the old bounds
     return bool(main_count(new) >= main_count(old))
 
 
@@ -186,7 +226,7 @@ class Life:
             return row
         values, kind = row.values, identity[1]
         is_above = main_count(values) > main_count(base)
-        rest: dict[str, Any] = {"sketch": None} if kind == "histogram" else {}  # it has the earlier values, too
+        rest: dict[str, Any] = {}  # without the sketch, which has the earlier values, too
         if kind == "buckets":
             less = [one - other for one, other in zip(counts_of(values) or (), counts_of(base) or (), strict=True)]
             rest["counts"] = [0] * len(less) if not is_above else None if min(less) < 0 else less
@@ -195,22 +235,22 @@ class Life:
             rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
         if not is_above:
             rest |= {name: None for name, _ in WIDENING.get(kind, ())}
-        return Row(replace(values, **rest), row.part, row.seq)
+        return Row(_values(kind, {name: getattr(values, name) for name in fields_of(kind)} | rest), row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
 
 
-MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+Held = tuple[Life, Row, bool]
+"""A life, its row of a metric, and whether the life is living."""
 
 
-def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
-    """Return the fields of one sum. `held` has each life with its row, and whether the life is living.
+def sum_of(kind: str, held: list[Held]) -> dict[str, Any]:
+    """Return the fields of one sum.
 
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
-    held = list(held)
     rows = [row for _, row, _ in held]
     now = [(life, row.values) for life, row, living in held if living and life.newest(row)]
     fields: dict[str, Any] = {}
@@ -238,7 +278,7 @@ def merged(kind: str, rows: list[Row]) -> Row | None:
     """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
     if kind in ("gauge", "updown"):
         return None
-    return Row(VALUES[kind](**_exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
+    return Row(_values(kind, _exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
 
 
 def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
@@ -248,7 +288,7 @@ def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
     for name in lasting:
         if name == "counts":
             lists = [counts_of(row.values) for row in rows]
-            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))  # type: ignore[arg-type]
+            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))
             continue
         numbers = [getattr(row.values, name) for row in rows]
         exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)

@@ -1,4 +1,4 @@
-"""Decodes OTLP metrics as in docs/otlp.md, by way of plain dicts: it shares no code with the table's reader."""
+"""Decodes OTLP metrics as in docs/otlp.md, by way of plain dicts: it shares no code with the table's reader of OTLP."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import (
-    MAX_INT64,
-    VALUES,
-    Metric,
-    RejectedError,
+from tallystream.record import (
+    Buckets,
+    Counter,
+    ExplicitBuckets,
+    FloatCounter,
+    Gauge,
+    Histogram,
+    Sketch,
     Snapshot,
+    UpDown,
     bounds_tag,
-    require_valid,
 )
-from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Run, Sketch
+from tallystream_aggregator.verify.decode import Read, RejectedError
+from tallystream_aggregator.verify.lives import MAX_INT64, require_valid
+from tallystream_aggregator.verify.sketches import MAX_BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream_aggregator.verify.decode import Values
+    from tallystream.record import Metric
 
 DAY_MS = 86_400_000
 CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
@@ -62,7 +67,7 @@ def read(value: bytes) -> list[dict[str, Any]]:
 
 def snapshots(
     resource: dict[str, Any], append_ms: int, max_metrics: int
-) -> tuple[str, list[Snapshot], list[RejectedError]]:
+) -> tuple[str, list[Read], list[RejectedError]]:
     """Return the instance of a resource, its snapshots, and the reasons of its refused points.
 
     Raises:
@@ -75,30 +80,34 @@ def snapshots(
     instance = _instance(attributes)
     if len(app) > 512 or len(instance.encode()) > 1024 or "\0" in app + instance:
         raise RejectedError("no valid app or instance")
-    groups: dict[Group, list[Metric | RejectedError]] = {}
+    groups: dict[Group, list[Metric]] = {}
     refused: list[RejectedError] = []
     for scoped in resource.get("scopeMetrics", []):
         scope = scoped.get("scope", {})
         named = [scope.get("name", ""), scope.get("version", ""), sorted(_texts(scope).items())]
         for metric in scoped.get("metrics", []):
-            for at, found in _points(app, metric, json.dumps(named), append_ms):
+            for at, found in _points(metric, json.dumps(named), append_ms):
                 if isinstance(found, RejectedError):
                     refused.append(found)
                 else:
                     groups.setdefault(at, []).extend(found)
     made = [
-        Snapshot(
-            app=app,
-            life=life,
-            part=0,
-            seq=ns,
-            prev=ns // 10**6,
-            every_ms=60_000,
-            final=False,
-            complete=False,
-            metrics=metrics[:max_metrics],
-            over_limit=len(metrics) > max_metrics,
-            baseline=baseline and "telemetry.sdk.language" not in attributes,
+        Read(
+            Snapshot(
+                app=app,
+                life=life,
+                part=0,
+                seq=ns,
+                prev=ns // 10**6,
+                ts=0,
+                every_ms=60_000,
+                final=False,
+                complete=False,
+                metrics=metrics[:max_metrics],
+            ),
+            [],
+            len(metrics) > max_metrics,
+            baseline and "telemetry.sdk.language" not in attributes,
         )
         for (life, ns, baseline), metrics in sorted(groups.items())
     ]
@@ -119,9 +128,7 @@ def _instance(attributes: dict[str, str]) -> str:
     return instance
 
 
-def _points(
-    app: str, metric: dict[str, Any], scope: str, append_ms: int
-) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
+def _points(metric: dict[str, Any], scope: str, append_ms: int) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
     nowhere = ("", 0, False)
     kind = next((k for k in ("sum", "gauge", "histogram", "exponentialHistogram", "summary") if k in metric), None)
     name = metric.get("name", "")
@@ -140,7 +147,7 @@ def _points(
         try:
             if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
                 raise RejectedError("no time, or no start time")  # noqa: TRY301
-            found = _metrics(app, name, kind, point, falls=falls)
+            found = _metrics(name, kind, point, falls=falls)
             if time_ns // 10**6 > append_ms + DAY_MS:
                 raise RejectedError("too early")  # noqa: TRY301
         except RejectedError as error:
@@ -160,17 +167,16 @@ def _life(start_ns: int, scope: str) -> str:
     return letters
 
 
-def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bool) -> list[Metric]:
+def _metrics(name: str, kind: str, point: dict[str, Any], *, falls: bool) -> list[Metric]:
     texts = _texts(point)
     if len(texts) > 32:
         raise RejectedError("too many attributes")
     if any(not 1 <= len(key) <= 128 or len(text) > 512 or "\0" in key + text for key, text in texts.items()):
         raise RejectedError("an attribute can't be a tag")
-    tags = tuple(sorted(texts.items()))
     if kind in ("sum", "gauge"):
-        values = _single(_value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")
-        return [Metric((app, values.kind, name, tags), values)]
-    values = VALUES["histogram"](count=int(point.get("count", 0)), sum=0.0 if kind == "summary" else None)
+        return [_single(name, texts, _value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")]
+    count = int(point.get("count", 0))
+    values = Histogram(name=name, tags=texts, count=count, sum=0.0 if kind == "summary" else None)
     if values.count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
     for field in ("sum",) if kind == "summary" else ("sum", "min", "max"):
@@ -182,36 +188,35 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
         require_valid(values)
     except ValueError as error:
         raise RejectedError(str(error)) from error
-    metrics = [Metric((app, "histogram", name, tags), values)]
+    metrics: list[Metric] = [values]
     if kind == "histogram" and point.get("bucketCounts"):
-        metrics += _buckets(app, name, texts, point, values.count)
+        metrics += _buckets(name, texts, point, values.count)
     return metrics
 
 
-def _single(value: float, kind: str) -> Values:
+def _single(name: str, texts: dict[str, str], value: float, kind: str) -> Metric:
     if kind != "counter":
-        return VALUES[kind](value=value)
+        return (Gauge if kind == "gauge" else UpDown)(name=name, tags=texts, value=value)
     if value < 0:
         raise RejectedError("no count")
-    return VALUES["float_counter"](sum=value) if isinstance(value, float) else VALUES["counter"](count=value)
+    if isinstance(value, float):
+        return FloatCounter(name=name, tags=texts, sum=value)
+    return Counter(name=name, tags=texts, count=value)
 
 
-def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> list[Metric]:
+def _buckets(name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> list[Metric]:
     """Return the explicit buckets of a point, nothing for a single one."""
-    counts, bounds = (
-        [int(one) for one in point["bucketCounts"]],
-        [float(one) for one in point.get("explicitBounds", [])],
-    )
+    counts = [int(one) for one in point["bucketCounts"]]
+    bounds = [float(one) for one in point.get("explicitBounds", [])]
     if len(texts) >= 32 or "bounds" in texts:
         raise RejectedError("no room for the tag of the bounds")
     packed = struct.pack(f"<{len(bounds)}d", *bounds)
-    values = VALUES["buckets"](count=count, bounds=packed, counts=struct.pack(f"<{len(counts)}Q", *counts))
+    fields = {"bounds": packed, "counts": struct.pack(f"<{len(counts)}Q", *counts)}
     try:
-        require_valid(values)
+        values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=count, **fields)
     except ValueError as error:
         raise RejectedError(str(error)) from error
-    tags = tuple(sorted((texts | {"bounds": bounds_tag(packed)}).items()))
-    return [Metric((app, "buckets", name, tags), values)] if bounds else []
+    return [values] if bounds else []
 
 
 def _sketch(point: dict[str, Any], count: int) -> Sketch:
@@ -231,14 +236,15 @@ def _sketch(point: dict[str, Any], count: int) -> Sketch:
         sides = [_shifted(side, 1) for side in sides]
     if scale < -10:
         raise RejectedError("the scale is too small")
-    return Sketch(scale, zeros, *map(_runs, sides))
+    positive, negative = map(_runs, sides)
+    return Sketch(scale=scale, zero_count=zeros, positive=positive, negative=negative)
 
 
-def _runs(side: dict[int, int]) -> list[Run]:
+def _runs(side: dict[int, int]) -> tuple[Buckets, ...]:
     if not side:
-        return []
+        return ()
     counts = [side.get(at, 0) for at in range(min(side), max(side) + 1)]
-    return [Run(min(side), struct.pack(f"<{len(counts)}Q", *counts), 8)]
+    return (Buckets(offset=min(side), counts=struct.pack(f"<{len(counts)}Q", *counts), width=8),)
 
 
 def _shifted(side: dict[int, int], bits: int) -> dict[int, int]:

@@ -14,27 +14,22 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
-from tallystream_aggregator.verify.lives import Life, Row, Settings, merged, sum_of
+from tallystream_aggregator.verify.lives import Held, Life, Settings, merged, sum_of
 from tallystream_aggregator.verify.rules import Rules, letters
-from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tallystream_aggregator.verify.decode import Identity
 
 
 class Replay(Rules):
-    """The table after the records so far. `tags` are those that the sums have.
+    """The table after the records so far.
 
     Each shard reads every partition, and has the instances whose key has its number. It may be ahead of others. So it
     has its own clock for each partition, as in "metrics:0": the highest append time of the records that it has read.
     """
 
-    def __init__(self, settings: Settings | None = None, tags: Tags = Tags()) -> None:  # noqa: B008 (it is frozen)
+    def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings or Settings())
-        self.tags = tags
-        self._metrics_by_sum: dict[Tags, dict[Identity, list[Identity]]] = {tags: {}}
         self._clocks: dict[tuple[int, str], int] = {}  # by shard and partition, epoch ms
         self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
         self._forget_after_ms = self._settings.forget_after_ms
@@ -57,7 +52,7 @@ class Replay(Rules):
                 if self._is_otlp(value):
                     return self._apply_otlp(shard, partition, timestamp_ms, key, value or b"")
             elif key == decode.CLOCK_KEY:
-                wall_ms = decode.clock(value)
+                wall_ms = decode.read_clock(value)
                 if wall_ms is not None:
                     self._forget(shard, partition, min(self._clock, wall_ms))
                 elif shard == 0:
@@ -95,8 +90,8 @@ class Replay(Rules):
             rows = [one.counted(identity) for one in (forgotten, life) if identity in one.rows]
             left = merged(identity[1], rows)
             if left is not None:
+                self._uses[identity] += identity not in forgotten.rows
                 forgotten.rows[identity] = left
-                self._lives_by_metric[identity][forgotten] = None
             self._remove(life, identity)
 
     def _shard(self, key: bytes) -> int:
@@ -149,19 +144,19 @@ class Replay(Rules):
                     others += of_parts
         return letters(metrics, others)
 
-    def identities(self) -> Iterable[Identity]:
-        """Return the sum of every metric seen so far, with or without a life that has it."""
-        return self._index(self.tags).keys()
+    def held(self) -> dict[Identity, list[Held]]:
+        """Return the rows of each sum: of all lives that have a metric of it. A sum that had some may have none."""
+        sum_of_metric = self._settings.tags.sum_of
+        found: dict[Identity, list[Held]] = {sum_of_metric(metric): [] for metric in self._uses}
+        for life in self._lives():
+            living = self._living(life)
+            for metric in life.rows:
+                found[sum_of_metric(metric)].append((life, life.counted(metric), living))
+        return found
 
-    def rows(self, identity: Identity, tags: Tags | None = None) -> Iterator[tuple[Life, Row]]:
-        """Yield each life that has a metric of the sum, with its row, once for each such metric."""
-        for metric in self._index(tags or self.tags).get(identity, ()):
-            for life in self._lives_by_metric[metric]:
-                yield life, life.counted(metric)
-
-    def sum(self, identity: Identity, tags: Tags | None = None) -> dict[str, Any]:
-        """Return the fields of one sum with these tags. `retired` is the number of its lives that were forgotten."""
-        return sum_of(identity[1], [(life, row, self._living(life)) for life, row in self.rows(identity, tags)])
+    def sums(self) -> dict[Identity, dict[str, Any]]:
+        """Return the fields of each sum. `retired` is the number of its lives that were forgotten."""
+        return {identity: sum_of(identity[1], held) for identity, held in self.held().items()}
 
     def split(self, shards: int) -> None:
         """Divide the instances among so many shards from now on. All have read the same records."""
@@ -179,15 +174,3 @@ class Replay(Rules):
         if life.final or life.forgotten:
             return False
         return self._clocks[self._shard(life.instance.encode()), life.partition] < life.deadline_ms
-
-    def _index(self, tags: Tags) -> dict[Identity, list[Identity]]:
-        """Return the metrics of each sum that has these tags."""
-        if tags not in self._metrics_by_sum:
-            found = self._metrics_by_sum[tags] = {}
-            for identity in self._lives_by_metric:
-                found.setdefault(tags.sum_of(identity), []).append(identity)
-        return self._metrics_by_sum[tags]
-
-    def _new_metric(self, identity: Identity) -> None:
-        for tags, index in self._metrics_by_sum.items():
-            index.setdefault(tags.sum_of(identity), []).append(identity)

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter as Numbers
+from itertools import chain
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from tallystream.record import Counter, ShortForm
+from tallystream.ulid import ulid_ms
 from tallystream_aggregator.verify import decode
-from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError
-from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, main_count, widen
+from tallystream_aggregator.verify.decode import Forget, RejectedError, has_metric, identify
+from tallystream_aggregator.verify.lives import (
+    MAX_INT64,
+    Block,
+    Life,
+    Row,
+    Settings,
+    main_count,
+    require_valid,
+    widen,
+)
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.verify.decode import Header, Identity, Ordinary, Snapshot
+    from collections.abc import Iterator
+
+    from tallystream.record import Snapshot
+    from tallystream_aggregator.verify.decode import Identity, Read
 
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
@@ -42,9 +57,8 @@ class Rules:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._instances: dict[str, dict[LifeName, Life]] = {}
-        self._lives_by_metric: dict[Identity, dict[Life, None]] = {}
-        self._baselines_by_metric: Counter[Identity] = Counter()
-        self._bytes: Counter[str] = Counter()  # by app, and of all apps
+        self._uses: Numbers[Identity] = Numbers()  # the rows and baselines of each metric, 0 if there were some
+        self._bytes: Numbers[str] = Numbers()  # by app, and of all apps
         self._clock = 0  # the time of the record's partition, epoch ms
         self.shards = 1
         self.stale = 0
@@ -79,9 +93,6 @@ class Rules:
         if len(value) > self._settings.max_record_bytes:
             self._event("limit", "", instance, "", "record size")
             raise RejectedError("the record is too large")
-        ordinary = decode.read_ordinary(value)
-        if ordinary is not None and self._replace(partition, timestamp_ms, instance, ordinary):
-            return []
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
             if message.metric is None:
@@ -91,12 +102,17 @@ class Rules:
             else:
                 self._forget_metric(message, instance, partition)
             return []
-        if isinstance(message, Metric):
+        if isinstance(message, ShortForm):
             return self._short_form(instance, partition, message)
-        return letters(*self._snapshot(instance, partition, timestamp_ms, message, ordinary))
+        if self._replace(partition, timestamp_ms, instance, message):
+            return []
+        return letters(*self._snapshot(instance, partition, timestamp_ms, message))
 
-    def _replace(self, partition: str, timestamp_ms: int, instance: str, snapshot: Ordinary) -> bool:
+    def _replace(self, partition: str, timestamp_ms: int, instance: str, message: Read) -> bool:
         """Apply a snapshot that only replaces the values of the one before. Return False if it does anything else."""
+        snapshot = message.snapshot
+        if message.refused or message.over_limit:
+            return False
         life = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
         block = None if life is None or life.partition != partition else life.blocks.get(snapshot.part)
         if life is None or block is None or _out_of_bounds(snapshot, life.created_ms, timestamp_ms) is not None:
@@ -108,23 +124,17 @@ class Rules:
         self._make_newest(life, partition, snapshot)
         return True
 
-    def _make_newest(self, life: Life, partition: str, snapshot: Header) -> None:
+    def _make_newest(self, life: Life, partition: str, snapshot: Snapshot) -> None:
         if life.partition != partition:
             life.current_parts.clear()
         life.current_parts.add(snapshot.part)
         life.seqs[snapshot.part], life.final = snapshot.seq, snapshot.final
         self._mark_active(life, partition, snapshot.every_ms)
 
-    def _snapshot(
-        self,
-        instance: str,
-        partition: str,
-        timestamp_ms: int,
-        snapshot: Snapshot,
-        ordinary: Ordinary | None = None,
-    ) -> tuple[list[str], list[str]]:
+    def _snapshot(self, instance: str, partition: str, timestamp_ms: int, message: Read) -> tuple[list[str], list[str]]:
         """Apply a snapshot. Return why metrics are refused, and other reasons of dead letters."""
-        created = decode.created_ms(snapshot.life)
+        snapshot = message.snapshot
+        created = ulid_ms(snapshot.life)
         reason = _out_of_bounds(snapshot, created, timestamp_ms)
         if reason is not None:
             raise RejectedError(reason)
@@ -132,11 +142,11 @@ class Rules:
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
-                self._add(life, snapshot)  # what would be refused has no dead letter
+                self._add(life, message)  # what would be refused has no dead letter
             return [], []
         self._make_newest(life, partition, snapshot)
-        refused, limits = self._add(life, snapshot, ordinary)
-        exceeded = [*limits, *["metrics per record"] * snapshot.over_limit]
+        refused, limits = self._add(life, message)
+        exceeded = [*limits, *["metrics per record"] * message.over_limit]
         for limit in exceeded:
             self._reached(life, snapshot.life, limit)
         return refused, [f"too many {limit}" for limit in exceeded]
@@ -172,24 +182,27 @@ class Rules:
         newest_ns = max((seq for life in others if not life.complete for seq in life.seqs.values()), default=0)
         return bool(others) and begin_ns > 0 and newest_ns < begin_ns
 
-    def _add(self, life: Life, snapshot: Snapshot, ordinary: Ordinary | None = None) -> tuple[list[str], set[str]]:
+    def _add(self, life: Life, message: Read) -> tuple[list[str], set[str]]:
         """Add the metrics of a snapshot. Return why metrics are refused, and the limits that they exceed.
 
         Of each metric, the highest count and then the highest seq counts. Every value widens min, max and positions.
-        If nothing is refused of an `ordinary` snapshot, the next one may replace all of its values at once.
+        If nothing is refused of a complete snapshot, the next one may replace all of its values at once.
         """
-        refused: list[str] = []
+        snapshot, refused = message.snapshot, list(message.refused)
         limits: set[str] = set()
         seen: dict[Identity, None] = {}
         life.blocks.pop(snapshot.part, None)
-        for metric in snapshot.metrics:
-            if isinstance(metric, RejectedError):
-                refused.append(str(metric))
+        for values in snapshot.metrics:
+            try:
+                require_valid(values)
+            except (ValueError, OverflowError) as error:
+                refused.append(str(error))
                 continue
-            before, values = life.rows.get(metric.identity), metric.values
-            if metric.identity in seen:
+            identity = identify(life.app, values)
+            before = life.rows.get(identity)
+            if identity in seen:
                 refused.append("the snapshot has this metric twice")
-            elif before is None and (limit := self._limit(life, metric.identity)):
+            elif before is None and (limit := self._limit(life, identity)):
                 limits.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
@@ -199,42 +212,43 @@ class Rules:
             else:
                 if before is not None:
                     widen(values, before.values)
-                self._set(life, metric.identity, Row(values, snapshot.part, snapshot.seq))
-            seen[metric.identity] = None
-        if ordinary is not None and snapshot.complete and not (refused or limits or snapshot.over_limit):
-            life.blocks[snapshot.part] = Block(ordinary, [life.rows[identity] for identity in seen])
-        if snapshot.baseline:
+                self._set(life, identity, Row(values, snapshot.part, snapshot.seq))
+            seen[identity] = None
+        if snapshot.complete and not (refused or limits or message.over_limit):
+            life.blocks[snapshot.part] = Block(snapshot, [life.rows[identity] for identity in seen])
+        if message.baseline:
             self._add_baselines(life, snapshot)
         return refused, limits
 
     def _add_baselines(self, life: Life, snapshot: Snapshot) -> None:
         """Leave the numbers of a snapshot out of the sums: of each metric, those of its highest count."""
-        first = {one.identity: one.values for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
+        first = {identify(life.app, one): one for one in reversed(snapshot.metrics)}
         for identity, values in first.items():
             known = life.baselines.get(identity)
             if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
                 life.baselines[identity] = values
                 if known is None:
-                    self._baselines_by_metric[identity] += 1
+                    self._uses[identity] += 1
                     self._count(life.app, row_size(identity))
 
-    def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
+    def _short_form(self, instance: str, partition: str, message: ShortForm) -> list[str]:
         if ("default", None) not in self._instances.get(instance, {}):
             self._require_room("default", instance, None, _life_size(instance, "default"))
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
-        before, values = life.rows.get(metric.identity), metric.values
-        last = values.count
-        if before is None and (limit := self._limit(life, metric.identity)):
+        values = Counter(name=message.name, tags=message.tags, count=message.value)
+        identity, last = identify("default", values), message.value
+        before = life.rows.get(identity)
+        if before is None and (limit := self._limit(life, identity)):
             self._reached(life, None, limit)
             raise RejectedError(f"too many {limit}")
         if before is not None:
             values.count += before.values.count - (before.last if last >= before.last else 0)
-        if values.count > decode.MAX_INT64:
+        if values.count > MAX_INT64:
             raise RejectedError("the sum over its restarts leaves 64 bits")
         if before is not None and last < before.last:
-            self._event("restart", life.app, instance, None, metric.identity[2])
-        self._set(life, metric.identity, Row(values, last=last))
+            self._event("restart", life.app, instance, None, message.name)
+        self._set(life, identity, Row(values, last=last))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
@@ -243,7 +257,7 @@ class Rules:
             return "metrics per life"
         if life.bytes + _text_size(identity) > 256 * self._settings.max_metrics:
             return "bytes of metrics per life"
-        return self._over(life.app, row_size(identity) + (0 if self._is_used(identity) else _metric_size(identity)))
+        return self._over(life.app, row_size(identity) + (0 if self._uses[identity] else _metric_size(identity)))
 
     def _over(self, app: str, more: int) -> str | None:
         """Return the limit that so many more bytes of an app would exceed, None if they would exceed none."""
@@ -262,18 +276,12 @@ class Rules:
         self._bytes[app] += more
         self._bytes[""] += more
 
-    def _is_used(self, identity: Identity) -> bool:
-        """Return whether a life has a metric, or has left out what it counted before."""
-        return bool(self._lives_by_metric.get(identity)) or self._baselines_by_metric[identity] > 0
-
     def _drop(self, life: Life) -> None:
         """Note that a life without rows is gone."""
         self._count(life.app, -_life_size(life.instance, life.app) - PART_BYTES * len(life.seqs))
         for identity in life.baselines:
             self._count(life.app, -row_size(identity))
-            self._baselines_by_metric[identity] -= 1
-            if not self._is_used(identity):
-                self._count(identity[0], -_metric_size(identity))
+            self._no_longer_use(identity)
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
@@ -292,30 +300,32 @@ class Rules:
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         if identity not in life.rows:
             life.bytes += _text_size(identity)
-            is_new = not self._is_used(identity)
-            self._count(life.app, row_size(identity) + is_new * _metric_size(identity))
+            self._count(life.app, row_size(identity) + (0 if self._uses[identity] else _metric_size(identity)))
+            self._uses[identity] += 1
         life.rows[identity] = row
-        if identity not in self._lives_by_metric:
-            self._new_metric(identity)
-        self._lives_by_metric.setdefault(identity, {})[life] = None
 
     def _remove(self, life: Life, identity: Identity) -> None:
         """Remove a row from a life."""
-        del self._lives_by_metric[identity][life], life.rows[identity]
+        del life.rows[identity]
         life.bytes -= _text_size(identity)
         if not life.forgotten:  # which count as the metric
             self._count(life.app, -row_size(identity))
-        if not self._is_used(identity):
+        self._no_longer_use(identity)
+
+    def _no_longer_use(self, identity: Identity) -> None:
+        self._uses[identity] -= 1
+        if not self._uses[identity]:
             self._count(identity[0], -_metric_size(identity))
 
-    def _new_metric(self, identity: Identity) -> None:
-        """Note that a metric is seen for the first time."""
+    def _lives(self) -> Iterator[Life]:
+        """Yield all lives, and the one of each shard for its forgotten lives."""
+        yield from chain(*(lives.values() for lives in self._instances.values()), self._forgotten.values())
 
     def _tombstone(self, instance: str, partition: str, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""
         lives = self._instances.get(instance, {})
         for name, life in list(lives.items()):
-            if forget is not None and not forget.has_life(*name):
+            if forget is not None and not (forget.app in (None, name[0]) and forget.life in (None, name[1])):
                 continue
             if life.rows:
                 self._event("tombstone" if forget is None else "forget", life.app, instance, name[1])
@@ -336,19 +346,20 @@ class Rules:
         """
         shard = crc32(instance.encode()) % forget.shards
         removed = set[tuple[str, str]]()
-        for identity in filter(forget.has_metric, self._lives_by_metric):
-            for life in list(self._lives_by_metric[identity]):
-                is_here = life.partition == partition and crc32(life.instance.encode()) % forget.shards == shard
-                if life is self._forgotten.get(shard) or (is_here and not life.forgotten):
-                    self._remove(life, identity)
-                    life.blocks.clear()
-                    if not life.forgotten:
-                        removed.add((identity[0], identity[2]))
+        for life in self._lives():
+            is_here = life.partition == partition and crc32(life.instance.encode()) % forget.shards == shard
+            if life is not self._forgotten.get(shard) and not is_here:
+                continue
+            for identity in [one for one in life.rows if has_metric(forget, one)]:
+                self._remove(life, identity)
+                life.blocks.clear()
+                if not life.forgotten:
+                    removed.add((identity[0], identity[2]))
         for app, name in removed:
             self._event("forget", app, "", "", name)
 
 
-def _out_of_bounds(snapshot: Header, created_ms: int, timestamp_ms: int) -> str | None:
+def _out_of_bounds(snapshot: Snapshot, created_ms: int, timestamp_ms: int) -> str | None:
     """Return why a snapshot of a life of this time is too late or too early (rule 3), None if it is neither."""
     if timestamp_ms - (created_ms if snapshot.prev is None else snapshot.prev) >= LATE_MS:
         return "too late: a day or more after its prev, or its life's ULID"

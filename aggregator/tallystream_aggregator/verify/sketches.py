@@ -7,13 +7,12 @@ import struct
 from bisect import bisect_right
 from collections import Counter
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import msgspec
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tallystream.record import Buckets, Sketch
 
 Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
@@ -22,23 +21,6 @@ MAX_BUCKETS = 4096
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """Bytes of a count → its format in `struct`."""
-
-
-class Run(msgspec.Struct, gc=False):
-    """Consecutive buckets from the index `offset` on. Each count has `width` bytes."""
-
-    offset: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-    counts: bytes
-    width: Literal[1, 2, 4, 8] = 1
-
-
-class Sketch(msgspec.Struct, gc=False):
-    """A sketch as in a record: the buckets of both signs, and the number of zeros."""
-
-    scale: Annotated[int, Meta(ge=-10, le=20)]
-    zero_count: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    positive: list[Run] = []
-    negative: list[Run] = []
 
 
 def number_of(sketch: Sketch) -> int:
@@ -74,7 +56,7 @@ def bins_of(sketch: Sketch) -> Bins:
     return bins
 
 
-def _counts(run: Run) -> Sequence[int]:
+def _counts(run: Buckets) -> Sequence[int]:
     if run.width == 1:
         return run.counts
     number, rest = divmod(len(run.counts), run.width)

@@ -14,8 +14,8 @@ class ShipCommand(o.Sections):
     """The sections of the help of `ship`."""
 
     sections = {  # noqa: RUF012 (a constant of the class)
-        "Store": ("store", "org", "bucket", "graphite_prefix", "retention_days"),
-        "What is shipped": ("group", "events", "rows", "ready_file"),
+        "What and where": ("store", "group", "rows", "ready_file"),
+        "Settings of the store": ("org", "bucket", "retention_days"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -33,11 +33,7 @@ def ship(
     ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
-    graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
-    events: Annotated[
-        bool, typer.Option("--events/--no-events", help="Also ship metrics-events, for annotations in graphs.")
-    ] = True,
     rows: Annotated[
         bool,
         typer.Option(
@@ -62,10 +58,8 @@ def ship(
             org=org,
             bucket=bucket,
             retention_days=retention_days,
-            prefix=graphite_prefix,
         ),
         group=group,
-        events=events,
         rows=rows,
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,

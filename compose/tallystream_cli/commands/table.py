@@ -17,7 +17,7 @@ class AggregateCommand(o.Sections):
 
     sections = {  # noqa: RUF012 (a constant of the class)
         "Start": (
-            *("checkpoint", "start", "standby", "catch_up", "ready_file"),
+            *("checkpoint", "start", "catch_up", "ready_file"),
             *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
         "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
@@ -50,9 +50,6 @@ def aggregate(
             "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,
-    standby: Annotated[
-        bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
-    ] = False,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when all existing records are summed.")] = False,
     on_data_loss: Annotated[str, typer.Option(help="fail or continue when unread records have been deleted.")] = "fail",
     latency: Annotated[
@@ -115,7 +112,6 @@ def aggregate(
         epoch_s=epoch,
         max_rate=max_rate,
         start=start,
-        standby=standby,
         catch_up=catch_up,
         skip_lost=o.one_of("--on-data-loss", on_data_loss, "fail", "continue") == "continue",
         table=TableSettings(

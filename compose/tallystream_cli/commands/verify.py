@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.verify.check import Difference, Outcome
-    from tallystream_aggregator.verify.job import VerifySettings
 
 AGREE, DIFFER = 0, 1
 PROGRESS_INTERVAL_S = 5.0
@@ -37,16 +37,6 @@ def verify(
     bootstrap_servers: o.LocalServers = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Compare every sum that was published since this time, in UTC; by default the latest of each metric.",
-        ),
-    ] = None,
-    began: Annotated[
-        str | None, typer.Option(help="Where a table that lacks earlier records started: offsets as JSON.")
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
 ) -> None:
@@ -54,18 +44,9 @@ def verify(
 
     Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
     """
-    from tallystream_aggregator.verify.job import VerifySettings
-
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-    settings = VerifySettings(
-        cluster.bootstrap_servers,
-        topic_prefix=cluster.topic_prefix,
-        kafka=cluster.kafka,
-        since=since,
-        began=began,
-    )
     try:
-        code = check(settings, as_json=json, max_rows=most)
+        code = check(cluster, as_json=json, max_rows=most)
     except ConfigError:
         raise
     except TallystreamError as error:
@@ -73,11 +54,11 @@ def verify(
     raise typer.Exit(code)
 
 
-def check(settings: VerifySettings, *, as_json: bool, max_rows: int) -> int:
+def check(cluster: Cluster, *, as_json: bool, max_rows: int) -> int:
     """Verify, print the outcome with up to `max_rows` differences, and return the exit code."""
     from tallystream_aggregator.verify.job import run
 
-    outcome = run(settings, progress=Progress(sys.stderr))
+    outcome = run(cluster, progress=Progress(sys.stderr))
     if as_json:
         sys.stdout.write(json_.dumps(as_dict(outcome)) + "\n")
     else:
@@ -133,7 +114,6 @@ def summary(outcome: Outcome) -> str:
 def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
     counts = {
-        "sums were not compared: the positions of the shards at their moment are not known any more": outcome.between,
         "instances have records in several partitions, and their events were not compared": outcome.moved,
         "records of metrics-agg are no sums and were skipped": outcome.unreadable,
     }
@@ -147,7 +127,7 @@ def notes(outcome: Outcome) -> list[str]:
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "events", "between", "moved", "unreadable", "ends")
+    keys = ("records", "sums", "letters", "events", "moved", "unreadable", "ends")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}
 

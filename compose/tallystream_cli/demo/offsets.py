@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     """Return the offset after the last record of each partition, also of one that is not committed yet."""
     broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
-    bounds = broker.bounds([Place(topic, number) for number in broker.partitions_of(topic)])
+    bounds = broker.bounds([Place(topic, number) for number in broker.partitions().get(topic, ())])
     return {place.partition: found.end for place, found in bounds.items()}
 
 

@@ -97,12 +97,12 @@ def collect(
         in_store = read_points(reader, values)
     replay = Replay(Settings())
     broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topics.metrics), clients.READING)
-    for place in (Place(topics.metrics, number) for number in broker.partitions_of(topics.metrics)):
+    for place in (Place(topic, number) for topic, numbers in broker.partitions().items() for number in numbers):
         for _, at_ms, key, value in committed_records(broker, place):
             replay.apply(str(place), at_ms, key, value)
     counts = Counter[str]()
     lives = Counter[str]()
-    for life, row in replay.rows((APP, "counter", PROCESSED, ())):
+    for life, row, _ in replay.held().get((APP, "counter", PROCESSED, ()), ()):
         lives[life.instance] += 1
         counts[life.instance] += row.values.count
     by_instance = {app.instance: app.batches() for app in scenario.apps}
@@ -131,9 +131,8 @@ def collect(
 
 def _sums_of(replay: Replay) -> dict[Key, Values]:
     values: dict[Key, Values] = {}
-    for app, kind, name, tags in replay.identities():
+    for (app, kind, name, tags), fields in replay.sums().items():
         if kind in FIELDS:
-            fields = replay.sum((app, kind, name, tags))
             values[app, name, kind, tags] = {field: fields[field] for field in FIELDS[kind] if field in fields}
     return values
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.shipping.sums_tail import SumsTail
+from tallystream_aggregator.shipping.tail import Tail
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app_metrics import PROCESSED
@@ -84,7 +85,7 @@ class SumsReader:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.sums = LatestSums()
         broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
-        self._tail = SumsTail(topic, broker, lambda: None)
+        self._tail = Tail(broker, lambda: [Place(topic, 0)])
 
     def refresh(self) -> None:
         """Read what is committed by now.
@@ -92,7 +93,7 @@ class SumsReader:
         Raises:
             BrokerError: the broker did not answer in time.
         """
-        for records in self._tail.read():
+        for records in self._tail.to_end():
             for record in records:
                 self.sums.add(record.value or b"")
 

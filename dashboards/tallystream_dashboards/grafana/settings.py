@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import is_http_url
+from tallystream_aggregator.sinks.http import is_http_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import is_http_url
+from tallystream_aggregator.sinks.http import is_http_url
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,9 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.sums_tail import SumsTail
+from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.sinks.base import Series, SinkUnavailableError
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class LatestReader:
         self._mapper = PointMapper(topics)
         self._newest: dict[str, dict[tuple[tuple[str, str], ...], Point]] = {}
         broker = KafkaBroker(cluster.options, Selection(topics.agg), clients.READING)
-        self._tail = SumsTail(topics.agg, broker, self._newest.clear)
+        self._tail = Tail(broker, lambda: [Place(topics.agg, 0)], lambda _: self._newest.clear())
 
     def refresh(self) -> Self:
         """Read up to the end of the topic, the first time from its beginning, as after the topic was created again.
@@ -43,7 +44,7 @@ class LatestReader:
             SinkUnavailableError: the topic can't be read now.
         """
         try:
-            for records in self._tail.read():
+            for records in self._tail.to_end():
                 for point in self._mapper.newest(records):
                     self._newest.setdefault(point.measurement, {})[tuple(sorted(point.tags.items()))] = point
         except TallystreamError as error:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from math import ceil, exp2, log2
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -61,7 +62,7 @@ class Buckets:
 
     def __init__(self, offset: int = 0, counts: Sequence[int] = ()) -> None:
         self.offset = offset
-        self.counts = packed(counts)
+        self.counts = packed(counts) if counts else array("B")
 
     def spread(self, other: Buckets) -> int:
         """Return the number of buckets from the lowest to the highest of both."""
@@ -99,8 +100,8 @@ class Buckets:
         counts = self.counts
         while counts and not counts[-1]:
             counts.pop()
-        first = next((at for at, count in enumerate(counts) if count), 0)
-        if first:
+        if counts and not counts[0]:
+            first = next(at for at, count in enumerate(counts) if count)
             self.offset += first
             del counts[:first]
 
@@ -117,6 +118,8 @@ class Buckets:
 
     def encode(self) -> tuple[record.Buckets, ...]:
         """Return the buckets as those of a record."""
+        if not self.counts:
+            return ()
         data, width = _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode]
         runs, begin = [], 0
         while (gap := data.find(_GAP, begin * width)) >= 0:
@@ -124,18 +127,23 @@ class Buckets:
             counts = data[begin * width : end * width]
             runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=counts))
             begin = (len(data) - len(data[gap:].lstrip(b"\0"))) // width
-        if data:
-            runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
+        runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
         return tuple(runs)
 
     @classmethod
     def decode(cls, encoded: Sequence[record.Buckets]) -> Self:
         """Return the buckets of a record that `require_valid` accepts."""
-        counts: list[int] = []
-        for each in encoded:
-            counts += [0] * (each.offset - encoded[0].offset - len(counts))
-            counts += _little_endian(array(_CODES[each.width], each.counts))
-        decoded = cls(encoded[0].offset if encoded else 0, counts)
+        if not encoded:
+            return cls()
+        decoded = cls(encoded[0].offset)
+        if len(encoded) == 1 and encoded[0].width == 1:  # the usual case
+            decoded.counts = array("B", encoded[0].counts)
+        else:
+            counts: list[int] = []
+            for each in encoded:
+                counts += [0] * (each.offset - encoded[0].offset - len(counts))
+                counts += _little_endian(array(_CODES[each.width], each.counts))
+            decoded.counts = packed(counts)
         decoded.trim()
         return decoded
 
@@ -247,21 +255,19 @@ class Sketch:
         Raises:
             ValueError: the sketch is empty, or a share is not from 0 to 1.
         """
-        if any(not 0 <= share <= 1 for share in shares):
+        if shares and not 0 <= min(shares) <= max(shares) <= 1:
             raise ValueError(f"shares go from 0 to 1, not {list(shares)}")
-        count = self.count
+        passed = list(accumulate((*reversed(self.negative.counts), self.zeros, *self.positive.counts)))
+        count, zeros_at = passed[-1], len(self.negative.counts)
         if not count:
             raise ValueError("an empty sketch has no quantiles")
-        buckets = iter(self._ascending())
-        sign, index, passed = next(buckets)
-        estimates = []
-        for share in shares:
-            rank = int(share * (count - 1))
-            while passed <= rank:
-                sign, index, more = next(buckets)
-                passed += more
-            estimates.append(sign * middle(self.scale, index))
-        return estimates
+        return [self._value(bisect_right(passed, int(share * (count - 1))) - zeros_at) for share in shares]
+
+    def _value(self, place: int) -> float:
+        """Return the value of a bucket, by its distance from the zeros in rising order."""
+        if place > 0:
+            return middle(self.scale, self.positive.offset + place - 1)
+        return -middle(self.scale, self.negative.offset - place - 1) if place else 0.0
 
     def pairs(self) -> Iterator[tuple[float, int]]:
         """Yield (value, count) of each bucket that is not empty, in rising order of the values."""

@@ -41,6 +41,10 @@ class Batch:
         """Add an entry."""
         self.entries[number] = entry
 
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        del self.entries[number]
+
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()

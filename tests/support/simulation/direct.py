@@ -14,8 +14,9 @@ from support.simulation.client import SimulatedBroker
 from support.simulation.system import TOPICS
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, by_place, key_of, newest_in
+from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table import TableSettings
 
 if TYPE_CHECKING:

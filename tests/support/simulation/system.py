@@ -21,9 +21,10 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import Resharder
+from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:

@@ -37,6 +37,16 @@ def test_a_row_is_decoded_as_it_was_encoded() -> None:
     }
 
 
+def test_a_quantile_that_equals_the_one_before_it_is_left_out_and_read_again() -> None:
+    """Few values have few quantiles. A sum without quantiles is read without any."""
+    row = sums.Sum(app="shop", name="n", type="histogram", count=3, ts=5)
+    row.p50, row.p75, row.p95, row.p98, row.p99, row.p999 = 1.5, 1.5, 2.5, 2.5, 2.5, 1.5
+    assert {name for name in json.loads(row.value()) if name.startswith("p")} == {"p50", "p95", "p999"}
+    assert sums.decode(row.value()) == row
+    none = sums.Sum(app="shop", name="n", type="histogram", count=3, ts=5)
+    assert sums.decode(none.value()) == none
+
+
 @pytest.mark.parametrize("field", ["sum", "min", "max", "mean", "m1_rate", "p50"])
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_a_number_beyond_floats_is_not_a_sum(field: str, sign: str) -> None:

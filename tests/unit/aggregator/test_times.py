@@ -8,7 +8,6 @@ from support.invalid_times import INVALID_TIMES
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.times import parse_time, parse_time_ms
-from tallystream_aggregator.verify.job import VerifySettings
 
 
 def test_a_time_without_an_offset_is_in_utc() -> None:
@@ -25,5 +24,3 @@ def test_an_invalid_time_is_rejected(text: str) -> None:
         parse_time(text)
     with pytest.raises(ConfigError, match="--from"):
         parse_start(text)
-    with pytest.raises(ConfigError, match="--from"):
-        VerifySettings("localhost:9092", since=text)

@@ -116,16 +116,11 @@ BAD = [
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
     ("ship --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
     ("ship --store prometheus:0 --rows", "--rows: True can't be used; Prometheus gets only sums"),
-    (
-        "ship --store graphite:h:1 --graphite-prefix a..b",
-        "--graphite-prefix: 'a..b' can't be used; ",
-    ),
     ("ship --store otlp:localhost:4318", "--store: 'otlp:localhost:4318' can't be used; "),
-    ("page --store graphite:h:2003", "--store: 'graphite:h:2003' can't be used; only ship writes there: "),
     ("page --store otlp:http://h:4318", "--store: 'otlp:http://h:4318' can't be used; only ship writes there: "),
     ("lag collect --store prometheus:1", "--store: 'prometheus:127.0.0.1:1' can't be used; only ship writes there: "),
     ("lag show --store prometheus:1", "--store: 'prometheus:127.0.0.1:1' can't be used; only ship writes there: "),
-    ("up --data {tmp}/d --store graphite:h:1", "--store: 'graphite:h:1' can't be used; only ship writes there: "),
+    ("up --data {tmp}/d --store otlp:http://h", "--store: 'otlp:http://h' can't be used; only ship writes there: "),
     ("page --store local:{tmp}/s.db --port 70000", "--port: 70000 can't be used; "),
     ("page --store local:{tmp}/s.db --refresh 0", "--refresh: 0.0 can't be used; "),
     ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
@@ -258,8 +253,9 @@ def test_options_for_the_tags_of_the_sums_exclude_each_other(
     assert re.search(error, str(found.exception))
 
 
-def test_the_help_of_aggregate_has_every_option_in_one_section() -> None:
+@pytest.mark.parametrize("name", ["aggregate", "ship"])
+def test_the_help_with_sections_has_every_option_in_one_of_them(name: str) -> None:
     """An option that is in none would be missing from the help."""
-    command = get_command(main.app).commands["aggregate"]  # type: ignore[attr-defined]
+    command = get_command(main.app).commands[name]  # type: ignore[attr-defined]
     listed = [name for names in command.sections.values() for name in names]
     assert sorted(listed) == sorted(param.name for param in command.params)

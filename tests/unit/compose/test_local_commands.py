@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.verify.job import VerifySettings
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_dashboards.terminal.lag import ShowSettings
     from tallystream_dashboards.terminal.sums import SumsSettings
 
@@ -82,7 +82,7 @@ def test_verify_finds_the_broker_of_the_running_system(
 
     --bootstrap-servers takes precedence. If no system runs, the default is localhost:9092.
     """
-    used: list[VerifySettings] = []
+    used: list[Cluster] = []
     monkeypatch.setattr("tallystream_cli.commands.verify.check", lambda settings, **_: used.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", "of another broker")
     assert call(monkeypatch, "verify") == 0
@@ -280,8 +280,8 @@ def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(monkeypa
     """The topics of the local system have no prefix; a prefix on the command line is used."""
     used: list[str] = []
 
-    def verify(settings: VerifySettings, **_: object) -> int:
-        used.append(settings.topic_prefix)
+    def verify(cluster: Cluster, **_: object) -> int:
+        used.append(cluster.topic_prefix)
         return 0
 
     monkeypatch.setattr("tallystream_cli.commands.verify.check", verify)

@@ -154,7 +154,7 @@ def test_json_has_one_object_a_line(tmp_path: Path) -> None:
 
 
 def test_without_events_the_restarts_of_several_lives_are_not_known(tmp_path: Path) -> None:
-    """`ship --no-events` writes none: a dash is shown, and null in JSON."""
+    """The store has none yet: a dash is shown, and null in JSON."""
     store = fill(tmp_path, (one for one in orders() if one.measurement != "tallystream.events"))
     _, lines = printed(InstancesSettings(store=store, app="orders"))
     assert [cells(line)[-1] for line in lines[1:]] == ["0", DASH]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEXT = images.FILE.read_text(encoding="utf-8")
-OURS = ("aggregator", "shipper", "lag", "page", "sums", "shipper-graphite")
+OURS = ("aggregator", "shipper", "lag", "page", "sums")
 ONCE = "influxdb-tokens"
 """The service that runs once at each start and ends."""
 DEMO = ("demo-generator", "demo-app-1", "demo-app-2")
@@ -137,7 +137,7 @@ def test_every_image_is_pinned(services: dict[str, dict[str, Any]]) -> None:
 
 def test_every_service_is_limited_and_unprivileged(services: dict[str, dict[str, Any]]) -> None:
     """It has resource limits, a health check, no privileges, a log of limited size, and a read-only file system."""
-    writable = {"kafka", "influxdb", "graphite"}
+    writable = {"kafka", "influxdb"}
     for name, service in services.items():
         assert service["deploy"]["resources"]["limits"].keys() >= {"cpus", "memory"}, name
         assert service["cap_drop"] == ["ALL"], name
@@ -165,7 +165,7 @@ def test_lasting_data_is_in_named_volumes(services: dict[str, dict[str, Any]]) -
         name: [one for one in service.get("volumes", []) if one["type"] == "volume"]
         for name, service in services.items()
     }
-    for name in ("kafka", "influxdb", "aggregator", "grafana", "prometheus", "graphite"):
+    for name in ("kafka", "influxdb", "aggregator", "grafana", "prometheus"):
         assert kept[name], name
     written = [one["source"] for volumes in kept.values() for one in volumes if not one.get("read_only")]
     assert len(set(written)) == len(written)
@@ -182,7 +182,7 @@ def test_a_service_starts_after_the_servers_that_it_uses(services: dict[str, dic
         if images.image_of(service) is None and name != "grafana":
             continue
         addresses = "influxdb:" if name == "grafana" else " ".join(parts(service))
-        for server in ("kafka", "influxdb", "graphite"):
+        for server in ("kafka", "influxdb"):
             waits = service.get("depends_on", {}).get(server, {}).get("condition") == "service_healthy"
             assert waits is (f"{server}:" in addresses), f"{name} and {server}"
     for name in DEMO[1:]:
@@ -191,7 +191,7 @@ def test_a_service_starts_after_the_servers_that_it_uses(services: dict[str, dic
 
 def test_services_have_enough_time_for_a_clean_stop(services: dict[str, dict[str, Any]]) -> None:
     """The aggregator and the shippers have at least as long as the local supervisor gives them."""
-    for name in ("aggregator", "shipper", "shipper-graphite"):
+    for name in ("aggregator", "shipper"):
         assert float(services[name]["stop_grace_period"].removesuffix("s")) >= STOP_TIMEOUT_S
 
 

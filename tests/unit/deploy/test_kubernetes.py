@@ -174,7 +174,6 @@ def test_the_checkpoint_is_kept_when_its_pod_or_set_is_deleted() -> None:
     spec = workloads(objects)["aggregator"]["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"]) == (2, "Parallel")
     assert "volumeClaimTemplates" not in spec
-    assert container(workloads(objects)["aggregator"])["args"][-1] == "--standby"
     (claim,) = (one for one in objects if one["kind"] == "PersistentVolumeClaim")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     claims = [

@@ -23,8 +23,8 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import LoopId, by_place
+from tallystream_aggregator.stream.restore import LoopSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ class Driver:
         """
         if self._has_lease():
             try:
-                generation = self._generations.take(self._opened)
+                generation = self._generations.take(self._opened())
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
             else:
@@ -131,12 +131,10 @@ class Driver:
                 log.info("the ledger can't be read now: %s", error)
         return self._lease.held
 
-    def _opened(self, generation: int) -> LedgerRow:
+    def _opened(self) -> LedgerRow:
         table = self._table_start
         return LedgerRow(
             kind="opened",
-            generation=generation,
-            ts=int(time.time() * 1000),
             start=table.offsets,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,

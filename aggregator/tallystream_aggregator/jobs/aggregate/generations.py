@@ -10,7 +10,10 @@ replaced driver can't write any.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
@@ -19,7 +22,7 @@ from tallystream_aggregator.stream.positions import visible_bounds, visible_row
 from tallystream_aggregator.stream.reading import backwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
@@ -63,8 +66,8 @@ class Generations:
         self._writer: Writer | None = None
         self.now = 0
 
-    def take(self, opened: Callable[[int], LedgerRow]) -> int:
-        """Take the next generation and return it. `opened` returns the row that the ledger gets for it.
+    def take(self, opened: LedgerRow) -> int:
+        """Take the next generation and return it. The ledger gets the row `opened`, with the generation and the time.
 
         A change of the layout that began before is committed now, or never.
 
@@ -79,7 +82,8 @@ class Generations:
             claimed = (visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards))
             generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
             self.now = generation
-            writer.commit([self._output(opened(generation))])
+            now_ms = int(time.time() * 1000)
+            writer.commit([self._output(msgspec.structs.replace(opened, generation=generation, ts=now_ms))])
         except BaseException:
             writer.close()
             raise

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def run(settings: AggregateSettings) -> int:
-    """Aggregate until SIGTERM or SIGINT, store the table's state, and return 0.
+    """Aggregate until SIGTERM or SIGINT, store the table's state, and return 0. Wait while another aggregator does.
 
     Delivery: the sums include every record of `metrics` exactly once, and each change of them is published exactly
     once for readers with `read_committed`, through kills, pauses and takeovers, with the checkpoint or without it.
 
     Raises:
         ConfigError: a setting can't be used, or a new table would begin in the middle of the topic.
-        LeaseError: another aggregator is active, or has taken over.
+        LeaseError: another aggregator has taken over.
         LoginError: the broker rejects the user or the certificate.
         TallystreamError: only a person can continue; the message has the remedy. Or the broker can't be reached.
     """
@@ -73,7 +73,7 @@ def run(settings: AggregateSettings) -> int:
             require_slots(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
             health.status.stand_by()
-            if not lease.wait(standby=settings.standby, stopped=stop.is_set):
+            if not lease.wait(stopped=stop.is_set):
                 return 0
             before, begin = begin, table_start(settings, looking)
             if begin.loops != before.loops:

@@ -63,7 +63,7 @@ class QueryWatch:
         self._tail, self._broker, self._append_clocks = tail, broker, append_clocks
         self._commit_offsets, self._generations, self._health = commit_offsets, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
-        self._shards = max(1, len(tail.newest) - 1)
+        self._shards = max(1, len(tail.places) - 1)
         self._unwritten: list[LedgerRow] = []
         self._watched_s = float("-inf")
         self._published: Positions = {}
@@ -111,13 +111,12 @@ class QueryWatch:
 
         It publishes its claim first, and then makes its table again, which may take minutes.
         """
-        rows = (row for row, _ in self._tail.newest.values())
-        return self._is_claimed and not any(row is not None and row.restoring for row in rows)
+        return self._is_claimed and not any(row.restoring for row in self._tail.positions.values())
 
     @property
     def _is_claimed(self) -> bool:
-        claims = [row.claim[0] for row, _ in self._tail.newest.values() if row is not None]
-        return len(claims) == len(self._tail.newest) and min(claims) == self._generations.now
+        claims = [row.claim[0] for row in self._tail.positions.values()]
+        return len(claims) == len(self._tail.places) and min(claims) == self._generations.now
 
     @property
     def is_done(self) -> bool:
@@ -146,14 +145,14 @@ class QueryWatch:
 
     def _watch(self, ends: Positions) -> None:
         moved = self._tail.poll(ends)
-        newest = self._tail.newest
-        last = newest[max(newest)].positions  # of the only shard, or of the combiner
+        rows = self._tail.positions
+        last = rows.get(len(self._tail.places) - 1)  # of the only shard, or of the combiner
         if last is not None and (found := summed(last)):
             self._published = found
             if self._published != self._committed:
                 self._commit_offsets(self._published)
                 self._committed = self._published
-        shards = [one.shard for one in newest.values() if one.shard is not None]
+        shards = list(self._tail.shards.values())
         records = sum(row.records for row in shards)
         if moved and self.is_ready:
             self._health.status.checked()
@@ -165,7 +164,7 @@ class QueryWatch:
             {place: max(ends.get(place, 0), at) for place, at in self._published.items()},
             shards,
             records=records - self._records,
-            generation=max((found.positions.claim[0] for found in newest.values() if found.positions), default=0),
+            generation=max((row.claim[0] for row in rows.values()), default=0),
         )
 
     def _clock(self, ends: Mapping[Place, int], now_s: float) -> None:

@@ -72,13 +72,12 @@ class AggregateSettings:
     `checkpoint` is Spark's directory with the state of the table. `latency` is the target for the time until a record
     is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints in seconds, and `max_rate` the
     most records that each shard reads in a second, None for no limit. `start` is where a new table begins
-    (start_position), None for earliest if nothing before that was deleted. With `standby`, it waits while another
-    aggregator has the lease. With `catch_up`, it ends when all records that exist at its start are summed. `ready_file`
-    is created when it is ready. With `skip_lost`, it continues when unread records were deleted. `topic_pattern` and
-    `partitions` select what is read instead of all of `metrics`, beside the OTLP topics of `table`
-    (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the sums of a new table;
-    None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None for this machine.
-    `store` is what it ships sums and events to, as `tallystream ship` does.
+    (start_position), None for earliest if nothing before that was deleted. With `catch_up`, it ends when all records
+    that exist at its start are summed. `ready_file` is created when it is ready. With `skip_lost`, it continues when
+    unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`,
+    beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the
+    tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is
+    Spark's, None for this machine. `store` is what it ships sums and events to, as `tallystream ship` does.
     """
 
     cluster: Cluster
@@ -89,7 +88,6 @@ class AggregateSettings:
     epoch_s: float = 60.0
     max_rate: int | None = None
     start: str | None = None
-    standby: bool = False
     catch_up: bool = False
     skip_lost: bool = False
     table: TableSettings = field(default_factory=TableSettings)

@@ -5,7 +5,8 @@ Spark reports an epoch when it ends. Positions and numbers of lives are on the t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,24 +32,18 @@ FIRST_READ_S = 2.0
 _decode_shard = json_decoder(ShardRow)
 
 
-class ShardRows(NamedTuple):
-    """The newest rows of a loop that were found so far. That of a combiner has only positions."""
-
-    positions: PositionsRow | None = None
-    shard: ShardRow | None = None
-
-
 class TableTail:
     """Follows the ends of the partitions of a table with so many shards. For one thread.
 
-    `source` reads committed records. `places` are the partitions, and `newest` has what was found, by shard; those of
-    the combiner come after the last shard.
+    `source` reads committed records. `places` are the partitions. `positions` and `shards` have the newest rows that
+    were found, by shard. The combiner comes after the last shard, and has only positions.
     """
 
     def __init__(self, source: Source, topics: Topics, shards: int) -> None:
         self._source = source
         self.places = [loop.rows for loop in loops_of(topics, shards)]
-        self.newest = {place.partition: ShardRows() for place in self.places}
+        self.positions: dict[int, PositionsRow] = {}
+        self.shards: dict[int, ShardRow] = {}
         self._at: Positions = dict.fromkeys(self.places, 0)
 
     def poll(self, ends: Mapping[Place, int]) -> bool:
@@ -81,12 +76,10 @@ class TableTail:
 
     def _add(self, number: int, rows: list[RawRecord]) -> None:
         """Note the newest rows among records."""
-        before, key = self.newest[number], f'["shard",{number}]'.encode()
-        positions, shard = newest_in(rows, key_of(number)), before.shard
+        if (positions := newest_in(rows, key_of(number))) is not None:
+            self.positions[number] = positions
+        key = b'["shard",%d]' % number
         for _, _, found, value in rows:
             if found == key and value is not None:
-                try:
-                    shard = _decode_shard(value)
-                except msgspec.DecodeError:
-                    continue
-        self.newest[number] = ShardRows(positions or before.positions, shard)
+                with suppress(msgspec.DecodeError):
+                    self.shards[number] = _decode_shard(value)

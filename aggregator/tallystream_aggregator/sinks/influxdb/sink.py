@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
+from tallystream_aggregator.sinks.base import Point, Refused, Series, SinkUnavailableError, send_in_halves, sift
 from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
@@ -80,7 +80,6 @@ class InfluxStore:
         self._certificate = client
         self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
         self._writes = WriteService(self._client.api_client)
-        self.refusals = Rejections("InfluxDB")
 
     def setup(self) -> None:
         """Check that the bucket exists and that the token may write to it.
@@ -93,16 +92,17 @@ class InfluxStore:
         if (reason := self._write(())) is not None:
             raise self._no_influxdb(f"refuses a write of no points: {reason}")
 
-    def write(self, points: Sequence[Point]) -> None:
-        """Write the points in order, at most `BATCH` a request.
+    def write(self, points: Sequence[Point]) -> list[Refused]:
+        """Write the points in order, at most `BATCH` a request. Return those that InfluxDB never accepts.
 
         Raises:
             ConfigError: the URL, the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
-        good = self.refusals.sift(points, refused)
+        good, bad = sift("InfluxDB", points)
         for at in range(0, len(good), BATCH):
-            self.refusals.send(good[at : at + BATCH], self._write)
+            bad += send_in_halves("InfluxDB", good[at : at + BATCH], self._write)
+        return bad
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points of a measurement with start_ms <= time < end_ms.

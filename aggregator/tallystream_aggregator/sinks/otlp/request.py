@@ -22,7 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tallystream import record
 from tallystream.decoding import json_decoder
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, is_bound, numbers, refused
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, free, is_bound, numbers, unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +56,7 @@ _END_MS = 2**64 // _NS_PER_MS
 
 def unfit(point: Point) -> object:
     """Return the reason why no receiver can take a point, None if it can."""
-    if bad := refused(point):
+    if bad := unstorable(point):
         return bad
     if not 0 < point.ts_ms < _END_MS:
         return f"the time {point.ts_ms}"
@@ -92,7 +92,7 @@ class _Builder:
     def add(self, point: Point) -> None:
         """Add the data point of the sum, and that of a gauge for each other field."""
         app = point.tags.get("app")
-        name, type_, fields = _text(point.measurement), _type(point), numbers(point)
+        name, type_, fields = filled(point.measurement), _type(point), numbers(point)
         attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
         common = {"attributes": attributes, "time_unix_nano": point.ts_ms * _NS_PER_MS}
         cumulative = {**common, "start_time_unix_nano": START_NS}
@@ -199,9 +199,4 @@ def _type(point: Point) -> str:
 
 
 def _attribute(key: str, value: str) -> KeyValue:
-    return KeyValue(key=_text(key), value=AnyValue(string_value=value))
-
-
-def _text(text: str) -> str:
-    """Return a name. OTLP has no empty one: it is `%`, and a name of only `%` gets another `%`."""
-    return text if text.strip("%") else text + "%"
+    return KeyValue(key=filled(key), value=AnyValue(string_value=value))

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Point, Refused, SinkUnavailableError, send_in_halves, sift
 from tallystream_aggregator.sinks.http import tls_error
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
 
@@ -76,7 +76,7 @@ class OtlpSink:
             num_pools=1, retries=False, timeout=TIMEOUT_S, ca_certs=ca_file or None, cert_reqs="CERT_REQUIRED"
         )
         self._warning = ""
-        self.refusals = Rejections("OTLP")
+        self._unnamed: list[Refused] = []
 
     def setup(self) -> None:
         """Check that the receiver answers, with a request of no points. If it refuses that, it has to accept the probe.
@@ -93,16 +93,18 @@ class OtlpSink:
         if not 200 <= response.status < 300:
             raise self._error(response)
 
-    def write(self, points: Sequence[Point]) -> None:
-        """Send the points in order, at most `BATCH` a request.
+    def write(self, points: Sequence[Point]) -> list[Refused]:
+        """Send the points in order, at most `BATCH` a request. Return those that the receiver never accepts.
 
         Raises:
             ConfigError: the URL, a header or the certificate is wrong.
             SinkUnavailableError: the receiver does not answer or is overloaded; write the same points again later.
         """
-        good = _merged(self.refusals.sift(points, unfit))
-        for at in range(0, len(good), BATCH):
-            self.refusals.send(good[at : at + BATCH], self._send)
+        good, bad = sift("OTLP", points, unfit)
+        merged, self._unnamed = _merged(good), []
+        for at in range(0, len(merged), BATCH):
+            bad += send_in_halves("OTLP", merged[at : at + BATCH], self._send)
+        return bad + self._unnamed
 
     def close(self) -> None:
         """Close the connection. It is safe to call this again."""
@@ -144,7 +146,7 @@ class OtlpSink:
         if rejected and len(points) == 1:
             return reason
         if rejected:
-            self.refusals.number += rejected
+            self._unnamed += [Refused(None, reason)] * rejected
             log.warning("OTLP rejects %d data points of %d points permanently: %s", rejected, len(points), reason)
         elif reason and reason != self._warning:
             self._warning = reason

@@ -13,7 +13,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tallystream_aggregator.sinks.base import RESERVED, free, is_bound
+from tallystream_aggregator.sinks.base import RESERVED, filled, free, is_bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ _DISTRIBUTION: _Fields = {
     "count": ("untyped", "_count"),  # some parsers add _total to the name of every counter
     **_BOUNDS,
 }
-_FIELDS: dict[str, _Fields] = {
+FIELDS: dict[str, _Fields] = {
     "counter": _COUNT,
     "float_counter": {"sum": ("counter", "_total")},
     "meter": _COUNT | _RATES,
@@ -74,6 +74,7 @@ _FIELDS: dict[str, _Fields] = {
     "position": {"position": ("counter", "_total"), "start": ("gauge", "_start")},
     "buckets": {},  # each field is a bound, or the count
 }
+"""The types of sums, and their fields."""
 
 LABELS = RESERVED | {"name", "quantile", "le"}
 """Labels of Tallystream and Prometheus. A user's tag with one of these names gets a prefix."""
@@ -103,7 +104,7 @@ def place(name: str, metric_type: str, field: str) -> Place | None:
         return Place(_OF_EVERY_SUM[field], "gauge")
     if metric_type == "buckets" and (field == "count" or is_bound(field)):
         return Place(family_name(name), "untyped", le="+Inf" if field == "count" else field)
-    found = _FIELDS.get(metric_type, {}).get(field)
+    found = FIELDS.get(metric_type, {}).get(field)
     if found is None:
         return None
     kind, end = found
@@ -114,19 +115,15 @@ def place(name: str, metric_type: str, field: str) -> Place | None:
     return Place(family + "_value" if family in OWN_FAMILIES else family, kind, _QUANTILES.get(field, ""))
 
 
-def known(metric_type: str) -> bool:
-    """Return whether sums can have this type."""
-    return metric_type in _FIELDS
-
-
 def labels(name: str, tags: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a sum's samples: `name`, and its tags, including `app` and `metric_type`."""
-    return {"name": label_value(name)} | {
-        label_name(key if key in RESERVED else free(key, LABELS - RESERVED)): label_value(value)
+    return {"name": filled(name)} | {
+        label_name(key if key in RESERVED else free(key, LABELS - RESERVED)): filled(value)
         for key, value in sorted(tags.items())
     }
 
 
+@lru_cache(maxsize=65_536)
 def label_name(key: str) -> str:
     """Return a tag's key as the name of a label, escaped if the key is not a valid name. The escaping is reversible.
 
@@ -134,14 +131,6 @@ def label_name(key: str) -> str:
     an underscore, `_HEX_` for any other character that is not an ASCII letter or digit.
     """
     return key if _LABEL.fullmatch(key) else "U__" + "".join(_escaped(char) for char in key)
-
-
-def label_value(value: str) -> str:
-    """Return a tag's value as the value of a label. The empty value, which to Prometheus means no label, becomes `%`.
-
-    A value of only `%` gets another `%`, so values stay distinct.
-    """
-    return value + "%" if not value.strip("%") else value
 
 
 def _with(base: str, end: str) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
 from tallystream_aggregator.health.server import HealthServer, Response
-from tallystream_aggregator.sinks.base import Rejections, numbers, refused
+from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -25,14 +26,7 @@ EMPTY = "the newest sums are not known yet"
 """The reason of a sink that has no points."""
 
 
-class Held(NamedTuple):
-    """The newest values of one sum. `labels` are those of its samples."""
-
-    name: str
-    metric_type: str
-    labels: Mapping[str, str]
-    fields: Mapping[str, float]
-    ts_ms: int
+Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class PrometheusSink:
@@ -51,11 +45,10 @@ class PrometheusSink:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
         self._lock = Lock()
-        self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
-        self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
+        self._written: dict[Key, Point] = {}
+        self._shown: dict[Key, Point] = {}
         self._silent: str | None = EMPTY
         self._text: str | None = None
-        self.refusals = Rejections("Prometheus")
 
     @property
     def port(self) -> int | None:
@@ -73,14 +66,12 @@ class PrometheusSink:
             self._server = HealthServer(paths, address=self._address, port=self._wanted_port, option="--store")
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
-    def write(self, points: Sequence[Point]) -> None:
-        """Store the points in memory until `show`."""
-        for point in self.refusals.sift(points, _unfit):
-            key = (point.measurement, tuple(sorted(point.tags.items())))
-            before = self._written.get(key) or self._shown.get(key)
-            labels = names.labels(point.measurement, point.tags) if before is None else before.labels
-            type_ = point.tags["metric_type"]
-            self._written[key] = Held(point.measurement, type_, labels, numbers(point), point.ts_ms)
+    def write(self, points: Sequence[Point]) -> list[Refused]:
+        """Keep the points in memory until `show`. Return those that are no sums."""
+        good, bad = sift("Prometheus", points, _unfit)
+        for point in good:  # without the sketches, which are large
+            self._written[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+        return bad
 
     def show(self) -> None:
         """Show all points written so far."""
@@ -117,36 +108,37 @@ class PrometheusSink:
             return Response(200, CONTENT_TYPE, self._text)
 
 
-def families(sums: Collection[Held]) -> list[Family]:
+def families(points: Collection[Point]) -> list[Family]:
     """Return all sums as families of Prometheus' text format, sorted by name. They are valid for any names of metrics.
 
     A family that metrics of several kinds share is untyped.
     """
-    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(sums), {})])}
-    for held in sums:
-        places = [(names.place(held.name, held.metric_type, field), value) for field, value in held.fields.items()]
-        for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), held.ts_ms / 1000)):
+    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(points), {})])}
+    for point in points:
+        name, type_, own = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
+        places = [(names.place(name, type_, field), value) for field, value in numbers(point).items()]
+        for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), point.ts_ms / 1000)):
             if place is None:
                 continue
             family = found.get(place.family)
             if family is None:
-                help_ = names.OWN_FAMILIES.get(place.family, f"{held.name}, over all instances of each app.")
+                help_ = names.OWN_FAMILIES.get(place.family, f"{name}, over all instances of each app.")
                 family = found[place.family] = Family(place.family, place.kind, help_, [])
             elif family.kind != place.kind:
                 found[place.family] = family._replace(kind="untyped")
-            labels = held.labels
+            labels = own
             if place.quantile or place.le:
-                labels = {**labels, **({"le": place.le} if place.le else {"quantile": place.quantile})}
+                labels = {**own, **({"le": place.le} if place.le else {"quantile": place.quantile})}
             family.samples.append(Sample(value, labels))
     return [family for _, family in sorted(found.items())]
 
 
 def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
-    if not names.known(point.tags.get("metric_type", "")):
+    if point.tags.get("metric_type", "") not in names.FIELDS:
         return "it is not a sum"
     fields, labels = len(point.fields), sum(len(key) + len(value) for key, value in point.tags.items())
     if fields * labels > MAX_EXPANSION * (labels + VALUE_BYTES * fields):
         return f"each of its {fields} samples would repeat {labels} characters of labels"
     text = [value for value in point.fields.values() if isinstance(value, str)]
-    return text or refused(point) or None
+    return text or unstorable(point)

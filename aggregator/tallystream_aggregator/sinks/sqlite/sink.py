@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Rejections, refused
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, sift
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, create, translated_errors
 from tallystream_aggregator.times import DAY_MS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tallystream_aggregator.sinks.base import Field, Point
+    from tallystream_aggregator.sinks.base import Field, Point, Refused
 
 SWEEP_EVERY_MS = 600_000
 
@@ -72,7 +72,6 @@ class LocalStore:
         self._swept_ms = 0
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self.refusals = Rejections("the local store")
 
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
@@ -83,15 +82,16 @@ class LocalStore:
         """
         self._write((), sweep=True)
 
-    def write(self, points: Sequence[Point]) -> None:
-        """Write the points in one transaction: if it raises, none is written.
+    def write(self, points: Sequence[Point]) -> list[Refused]:
+        """Write the points in one transaction: if it raises, none is written. Return those that can't be stored.
 
         Raises:
             ConfigError: as `setup`.
             SinkUnavailableError: another process holds the file too long, or the disk is full.
         """
-        good = self.refusals.sift(points, refused)
+        good, bad = sift("the local store", points)
         self._write(good, sweep=self._clock() - self._swept_ms >= SWEEP_EVERY_MS)
+        return bad
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points of a measurement with start_ms <= time < end_ms. A missing store is created.

@@ -25,12 +25,12 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import ByTopic
+from tallystream_aggregator.stream.loop import ShardLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.stream.epochs import EpochLoop
     from tallystream_aggregator.stream.positions import Claim
+    from tallystream_aggregator.stream.restore import LoopSettings
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process, and after one that was not committed.
@@ -58,7 +59,7 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 # Not DDL text: Python would call Spark's JVM to parse it in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
-_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), ByTopic: StringType()}
+_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), Offsets: StringType()}
 EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
 """The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
 
@@ -145,8 +146,12 @@ class SparkStore:
         return None if stored is None else bytes(stored[0])
 
     def add(self, number: int, entry: bytes) -> None:
-        """Add an entry."""
+        """Add an entry, or replace it."""
         self._entries.updateValue((number,), (entry,))
+
+    def remove(self, number: int) -> None:
+        """Remove an entry."""
+        self._entries.removeKey((number,))
 
     def clear(self) -> None:
         """Remove all entries."""

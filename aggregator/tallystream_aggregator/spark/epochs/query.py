@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor
-    from tallystream_aggregator.stream.positions import ByTopic
 
 log = logging.getLogger(__name__)
 
@@ -167,5 +167,5 @@ def rows_of(progress: Mapping[str, Any]) -> list[EpochRow]:
 
 
 def _row(fields: Mapping[str, Any]) -> EpochRow:
-    positions: ByTopic = json.loads(fields["positions"])
+    positions: Offsets = json.loads(fields["positions"])
     return msgspec.convert({**fields, "positions": positions}, EpochRow)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS = {
     "linger.ms": 0,  # a commit sends what is left at once
-    "batch.size": 256 * 1024,
     "compression.type": "zstd",  # rows of a life are much alike
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.table.arithmetic.metric_types import Value
 
@@ -22,6 +22,15 @@ def units(value: float) -> int:
     """Return a finite float as a whole number of 2**-1074."""
     numerator, denominator = value.as_integer_ratio()
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
+
+
+def total_units(values: Iterable[float]) -> int:
+    """Return the sum of finite floats as a whole number of 2**-1074. They are added by their lowest bit first."""
+    numerators: dict[int, int] = {}
+    for value in values:
+        numerator, denominator = value.as_integer_ratio()
+        numerators[denominator] = numerators.get(denominator, 0) + numerator
+    return sum(found << (UNIT_BITS + 1 - denominator.bit_length()) for denominator, found in numerators.items())
 
 
 class Sum:
@@ -44,6 +53,17 @@ class Sum:
             self._add(old, -1)
         if new is not None:
             self._add(new, 1)
+
+    def replace_all(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Remove each value of `old` and add the one of `new` in its place."""
+        kinds = {*map(type, old), *map(type, new)}
+        if kinds == {float}:
+            self.units += total_units(new) - total_units(old)  # type: ignore[arg-type]  # floats
+        elif kinds == {int}:
+            self.integers += sum(new) - sum(old)  # type: ignore[arg-type]  # whole numbers
+        else:
+            for pair in zip(old, new, strict=True):
+                self.replace(*pair)
 
     def merge(self, other: Sum, sign: int = 1) -> None:
         """Add another sum. With the sign -1, subtract one that was merged into this one."""
@@ -112,6 +132,12 @@ class Extreme:
             self.value, self.lost = new, False  # it is at least as good as the bound of all others
         elif old is not None and old == self.value:
             self.lost = True
+
+    def replace_all(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Remove each value of `old` and add the one of `new` in its place. Most are the same object."""
+        for before, after in zip(old, new, strict=True):
+            if before is not after:
+                self.replace(before, after)
 
     def set(self, value: Value) -> None:
         """Set the extreme that was found among all values."""

@@ -10,14 +10,17 @@ import numpy as np
 
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
-from tallystream_aggregator.table.arithmetic.sketches import checked_sketch
+from tallystream_aggregator.table.arithmetic.sketches import checked_sketch, have_valid_sketches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 Value = int | float | None
 Values = tuple[Value | bytes, ...]
 """The values of one metric. The bounds and the counts of explicit buckets are bytes."""
+
+Stored = tuple[Values, Sketch | None]
+"""What the table keeps of a metric: its values, and its sketch if it has one."""
 
 Totals = dict[str, Value]
 """The summed fields of one metric. A field without a value is None."""
@@ -39,15 +42,25 @@ def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
 _READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
 
 
-def stored(metric: Metric) -> tuple[Values, Sketch | None]:
-    """Return the values and the sketch that the table stores of a metric.
+def stored(metrics: Iterable[Metric]) -> Iterator[Stored | ValueError]:
+    """Yield what the table keeps of each metric, or why it is refused.
 
-    Raises:
-        ValueError: a value is beyond the range of floats, or the sketch can't be read.
+    It is refused if a value is beyond the range of floats, or if the sketch can't be read.
     """
-    if metric.__class__ is Counter:  # the most frequent type
-        return (metric.count,), None
-    return stored_values(metric), checked_sketch(metric) if isinstance(metric, Histogram) else None
+    listed = list(metrics)
+    are_valid = have_valid_sketches([metric for metric in listed if isinstance(metric, Histogram)])
+    for metric in listed:
+        if metric.__class__ is Counter:  # the most frequent type
+            yield (metric.count,), None
+            continue
+        try:
+            values = stored_values(metric)
+            if not isinstance(metric, Histogram):
+                yield values, None
+            else:
+                yield values, metric.sketch if are_valid else checked_sketch(metric)
+        except ValueError as error:
+            yield error
 
 
 def stored_values(metric: Metric) -> Values:
@@ -76,7 +89,7 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
     values = list(new)
     for index, is_lowest in widening:
         before, now = old[index], new[index]
-        if now is None or (before is not None and (before < now if is_lowest else before > now)):  # type: ignore[operator]  # both are numbers, or bounds
+        if now is None or (before is not None and (before <= now if is_lowest else before >= now)):  # type: ignore[operator]  # both are numbers, or bounds
             values[index] = before
     return tuple(values)
 

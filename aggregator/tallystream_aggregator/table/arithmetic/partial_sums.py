@@ -1,13 +1,14 @@
 """The partial sums of one metric over many lives: the arithmetic of rules 4 to 7 and 9, and the stored form.
 
 Each contribution can be subtracted again, so the cost of a step depends on its changes and not on the number of
-lives. The partial sums of several shards merge into the sum of the metric (rule 2 of docs/table.md).
+lives. The partial sums of several shards merge into the sum of the metric.
 """
 
 from __future__ import annotations
 
 import operator
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ _CELLS = {
     for kind, fields in TYPES.items()
 }
 DISTRIBUTIONS = {"histogram", "timer"}
+_SHARES = tuple(sketches.SHARES.values())
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,14 +51,17 @@ class Contribution(NamedTuple):
     sketch: record.Sketch | None = None
 
 
+Change = tuple[Values, record.Sketch | None, Values, record.Sketch | None]
+"""The values and the sketch of a life in a metric, before and after."""
+
 _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
 class PartialSum:
-    """The sums of one metric over some lives.
+    """The sums of one metric over some lives: gauges of the living ones (rule 5), rates too (rule 6), counts of all.
 
     `lives` and `instances` count living ones. `forgotten` counts lives whose rows are deleted and whose counts stay in
-    the sum (rule 3).
+    the sum.
     """
 
     __slots__ = ("cells", "forgotten", "instances", "kind", "lives", "merged")
@@ -77,9 +82,18 @@ class PartialSum:
             if momentary:
                 value, new_value = value if was else None, new_value if now else None
             if value is not new_value:
-                cell.replace(value, new_value)
+                cell.replace(value, new_value)  # type: ignore[arg-type]  # of the cell's type
         if self.merged is not None:
-            self.merged.replace((before[0], sketch), (after[0], new_sketch))
+            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])  # type: ignore[list-item]  # counts
+
+    def replace_all(self, changes: Iterable[Change]) -> None:
+        """Replace the values of lives that have the metric as a current one, before and after."""
+        old_values, old_sketches, new_values, new_sketches = zip(*changes, strict=True)
+        old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
+        for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
+            cell.replace_all(old[index], new[index])
+        if self.merged is not None:
+            self.merged.replace(zip(old[0], old_sketches, strict=True), zip(new[0], new_sketches, strict=True))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -108,7 +122,7 @@ class PartialSum:
                 column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
                 known = [value for value in column if value is not None]
-                cell.set((min if operation == _MIN else max)(known, default=None))
+                cell.set((min if operation == _MIN else max)(known, default=None))  # type: ignore[arg-type]
 
     def merge(self, other: PartialSum, sign: int = 1) -> None:
         """Add the partial sums of other lives of the same metric. With the sign -1, subtract some that were merged."""
@@ -152,9 +166,9 @@ class PartialSum:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for share, value in merged.quantiles().items():
-                setattr(row, share, value)
-            row.sketch = msgspec.Raw(_encode(merged.sketch()))
+            for field, value in zip(sketches.SHARES, merged.quantiles(_SHARES), strict=True):
+                setattr(row, field, _rounded(value))
+            row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
 
     def _buckets(self) -> tuple[list[float], list[int]]:
@@ -168,7 +182,7 @@ class PartialSum:
 
     def stored(self) -> _Stored:
         """Return the stored form. No extreme may be lost."""
-        cells = [
+        cells: list[Any] = [
             (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, Sum) else c.value
             for c in self.cells
         ]
@@ -195,13 +209,19 @@ class PartialSum:
                 cell.set(found)  # type: ignore[arg-type]
             else:
                 terms, integers, floats, units = found  # type: ignore[misc]
-                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
+                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
         if partial.merged is not None and sketch is not None:
             sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
             for scale, sign, runs in sides:
                 partial.merged.add((scale, sign), runs)
         return partial
+
+
+@lru_cache(maxsize=4096)
+def _rounded(quantile: float) -> float:
+    """Return a quantile with seven digits: more take room and mean nothing, as its error is 1 %."""
+    return float(f"{quantile:.7g}")
 
 
 def _cell(operation: int) -> SumOrExtreme:

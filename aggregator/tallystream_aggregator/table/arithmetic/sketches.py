@@ -7,16 +7,16 @@ takes only memory for ranges of buckets that have values.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tallystream import record
-from tallystream.metrics.sketch import MAX_BUCKETS, middle, require_valid
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, require_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,8 +26,15 @@ Counted = tuple[float | None, record.Sketch | None]
 """The count of a life, and its sketch if it has one. A life without the metric has counted 0."""
 
 _TYPES = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+_WIDEST = 8
+"""The sum of counts of this width may exceed the integers of an array."""
+
+_SEVERAL = 4
 _PAGE_BITS = 5
 _PAGE = 1 << _PAGE_BITS
+_SPREAD = 4
+"""Runs are added up together if the buckets from the first to the last one are at most so many times theirs."""
+
 _GAP = 64
 """Empty buckets from which on a merged sketch leaves them out."""
 
@@ -51,9 +58,41 @@ def checked_sketch(metric: record.Histogram) -> record.Sketch | None:
     return sketch
 
 
+def have_valid_sketches(metrics: Sequence[record.Histogram]) -> bool:
+    """Tell whether `checked_sketch` accepts all of these. For several metrics this is a fraction of the time.
+
+    If it is False, single ones may be valid.
+    """
+    if len(metrics) < _SEVERAL:
+        return False
+    left: list[int] = []
+    runs: dict[int, list[tuple[int, bytes]]] = {}
+    for metric in metrics:
+        sketch = metric.sketch
+        if sketch is None:
+            continue
+        try:
+            require_valid(sketch)
+        except ValueError:
+            return False
+        for run in sketch.positive + sketch.negative:
+            if run.counts:
+                runs.setdefault(run.width, []).append((len(left), run.counts))
+        left.append(metric.count - sketch.zero_count)
+    for width, found in runs.items():
+        if width == _WIDEST:  # their sum may exceed the array's integers
+            return False
+        places, counts = zip(*found, strict=True)
+        begins = [0, *accumulate([len(each) // width for each in counts[:-1]])]
+        values = np.add.reduceat(np.frombuffer(b"".join(counts), _TYPES[width]), begins, dtype=np.uint64)
+        for place, number in zip(places, values.tolist(), strict=True):
+            left[place] -= number
+    return not any(left)
+
+
 def _values(run: record.Buckets) -> int:
     counts = np.frombuffer(run.counts, _TYPES[run.width])
-    return int(counts.sum()) if run.width < 8 else sum(counts.tolist())  # 8 bytes may exceed the array's integers
+    return int(counts.sum()) if run.width < _WIDEST else sum(counts.tolist())
 
 
 class NotEmpty(NamedTuple):
@@ -80,6 +119,22 @@ def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Bucke
     return record.Buckets(offset=first, width=width, counts=every.tobytes())  # type: ignore[arg-type]  # 1, 2, 4 or 8
 
 
+def _added_up(runs: Sequence[record.Buckets], width: int) -> Iterator[tuple[int, NDArray[np.unsignedinteger[Any]]]]:
+    """Yield counts of consecutive buckets, and the index of the first one, which are those of all runs in total.
+
+    The runs have one width. If they cover about the same buckets, they are added as the rows of one array.
+    """
+    first = min([run.offset for run in runs])
+    buckets = max([run.offset + len(run.counts) // width for run in runs]) - first
+    if len(runs) == 1 or len(runs) * buckets * width > _SPREAD * sum([len(run.counts) for run in runs]):
+        for run in runs:
+            yield run.offset, np.frombuffer(run.counts, _TYPES[width])
+        return
+    size = buckets * width
+    rows = b"".join([(bytes((run.offset - first) * width) + run.counts).ljust(size, b"\0") for run in runs])
+    yield first, np.frombuffer(rows, _TYPES[width]).reshape(len(runs), buckets).sum(axis=0, dtype=np.uint64)
+
+
 class Pages:
     """The counts of buckets, from which counts can be subtracted again.
 
@@ -93,12 +148,11 @@ class Pages:
         self._pages: list[int] = []
         self._counts = np.zeros(0, np.uint64)
 
-    def add(self, run: record.Buckets, *, subtract: bool = False) -> None:
-        """Add the counts of consecutive buckets, or subtract them."""
-        counts = np.frombuffer(run.counts, _TYPES[run.width])
+    def add(self, offset: int, counts: NDArray[np.unsignedinteger[Any]], *, subtract: bool = False) -> None:
+        """Add the counts of consecutive buckets, or subtract them. `offset` is the index of the first one."""
         if not len(counts):
             return
-        first, last = run.offset >> _PAGE_BITS, run.offset + len(counts) - 1 >> _PAGE_BITS
+        first, last = offset >> _PAGE_BITS, offset + len(counts) - 1 >> _PAGE_BITS
         place = bisect_left(self._pages, first)
         end = place + last - first
         if end >= len(self._pages) or self._pages[end] != last:  # some pages between the two are missing
@@ -108,7 +162,7 @@ class Pages:
                 grown[np.searchsorted(pages, self._pages)] = self._counts.reshape(-1, _PAGE)
             self._pages, self._counts = pages, grown.ravel()
             place = bisect_left(pages, first)
-        start = (place << _PAGE_BITS) + (run.offset & _PAGE - 1)
+        start = (place << _PAGE_BITS) + (offset & _PAGE - 1)
         changed = self._counts[start : start + len(counts)]
         (np.subtract if subtract else np.add)(changed, counts, out=changed)
 
@@ -124,104 +178,111 @@ class Pages:
         return NotEmpty((pages[places >> _PAGE_BITS] << _PAGE_BITS) + (places & _PAGE - 1), self._counts[places])
 
 
-class Total(NamedTuple):
-    """The sketch of all counted values, at most 2**63 - 1. It has at least one."""
-
-    scale: int
-    zeros: int
-    positive: NotEmpty
-    negative: NotEmpty
-
-    def sketch(self) -> record.Sketch:
-        """Return it as in a record."""
-        sides = {"positive": self.positive.runs(), "negative": self.negative.runs()}
-        return record.Sketch(scale=self.scale, zero_count=self.zeros, **sides)
-
-    def quantiles(self) -> dict[str, float]:
-        """Return p50 to p999. Each is that of the bucket of the value with the rank floor(share * (count - 1)).
-
-        The relative error is at most 1.1 % if the scale is 5 or more.
-        """
-        zeros = np.array([self.zeros], np.uint64)
-        passed = np.concatenate((self.negative.counts[::-1], zeros, self.positive.counts)).cumsum()
-        ranks = np.array([int(share * (int(passed[-1]) - 1)) for share in SHARES.values()], np.uint64)
-        places = passed.searchsorted(ranks, side="right") - len(self.negative.counts)
-        return dict(zip(SHARES, map(self._value, places.tolist()), strict=True))
-
-    def _value(self, place: int) -> float:
-        """Return the value of a bucket, by its distance from the zeros in rising order."""
-        if place > 0:
-            return middle(self.scale, int(self.positive.indexes[place - 1]))
-        return -middle(self.scale, int(self.negative.indexes[-1 - place])) if place < 0 else 0.0
-
-
 class MergedSketch:
     """The merged sketches of many lives, each of which can be removed again.
 
-    Buckets of different scales are kept apart until the sketch of all is computed. So when the only sketch of the
-    smallest scale is removed, the accuracy of the others returns. `missing` is the number of lives without a sketch
-    that have counted values.
+    The only sketch of a metric is kept as it is: `only`. Otherwise the buckets of different scales are kept apart until
+    the sketch of all is computed. So when the only sketch of the smallest scale is removed, the accuracy of the others
+    returns. `missing` is the number of lives without a sketch that have counted values.
     """
 
-    __slots__ = ("missing", "sides", "zeros")
+    __slots__ = ("missing", "only", "sides", "zeros")
 
     def __init__(self) -> None:
+        self.only: record.Sketch | None = None
         self.sides: dict[tuple[int, int], Pages] = {}  # by scale and sign
         self.zeros = 0
         self.missing = 0
 
-    def replace(self, old: Counted, new: Counted) -> None:
-        """Remove a sketch that was added, and add another one."""
-        (old_count, old_sketch), (new_count, new_sketch) = old, new
-        self.missing += (new_sketch is None and bool(new_count)) - (old_sketch is None and bool(old_count))
-        if old_sketch == new_sketch:
+    def replace(self, old: Iterable[Counted], new: Iterable[Counted]) -> None:
+        """Remove sketches that were added, and add others."""
+        removed, added = self._sketches(old, -1), self._sketches(new, 1)
+        if removed == [self.only]:
+            self.only, removed = None, []
+        if len(added) == 1 and not (removed or self.only or self.sides or self.zeros):
+            (self.only,) = added
             return
-        if old_sketch is not None:
-            self._add(old_sketch, subtract=True)
-        if new_sketch is not None:
-            self._add(new_sketch)
+        self._add_sketches(removed, -1)
+        self._add_sketches(added, 1)
 
     def merge(self, other: MergedSketch, *, subtract: bool = False) -> None:
         """Add all sketches of another one, or remove those of one that was merged into this one."""
         sign = -1 if subtract else 1
+        found = other.not_empty()
+        self._add_sketches([], sign)
         self.zeros += sign * other.zeros
         self.missing += sign * other.missing
-        for side, found in other.not_empty().items():
-            self.add(side, found.runs(), subtract=subtract)
+        for side, part in found.items():
+            self.add(side, part.runs(), subtract=subtract)
 
-    def _add(self, sketch: record.Sketch, *, subtract: bool = False) -> None:
-        self.zeros += -sketch.zero_count if subtract else sketch.zero_count
-        for sign, runs in ((1, sketch.positive), (-1, sketch.negative)):
-            if runs:
-                self.add((sketch.scale, sign), runs, subtract=subtract)
+    def _sketches(self, found: Iterable[Counted], sign: int) -> list[record.Sketch]:
+        """Return the sketches of lives, and count the lives without one."""
+        sketches = []
+        for count, sketch in found:
+            if sketch is not None:
+                sketches.append(sketch)
+            elif count:
+                self.missing += sign
+        return sketches
 
-    def add(self, side: tuple[int, int], runs: Iterable[record.Buckets], *, subtract: bool = False) -> None:
+    def _add_sketches(self, found: Sequence[record.Sketch], sign: int) -> None:
+        """Add sketches to the buckets, or with the sign -1 remove them."""
+        only, self.only = self.only, None
+        if only is not None:
+            self._add_sketches([only], 1)
+        runs: dict[tuple[int, int], list[record.Buckets]] = {}
+        for sketch in found:
+            self.zeros += sign * sketch.zero_count
+            if sketch.positive:
+                runs.setdefault((sketch.scale, 1), []).extend(sketch.positive)
+            if sketch.negative:
+                runs.setdefault((sketch.scale, -1), []).extend(sketch.negative)
+        for side, some in runs.items():
+            self.add(side, some, subtract=sign < 0)
+
+    def add(self, side: tuple[int, int], runs: Sequence[record.Buckets], *, subtract: bool = False) -> None:
         """Add buckets of a scale and a sign, or subtract them."""
-        for run in runs:
-            pages = self.sides.get(side)
-            if pages is None:
-                pages = self.sides[side] = Pages()
-            pages.add(run, subtract=subtract)
+        pages = self.sides.get(side)
+        if pages is None:
+            pages = self.sides[side] = Pages()
+        for width in {run.width for run in runs}:
+            for offset, counts in _added_up([run for run in runs if run.width == width], width):
+                pages.add(offset, counts, subtract=subtract)
 
     def not_empty(self) -> dict[tuple[int, int], NotEmpty]:
         """Return the buckets that have values, by scale and sign."""
+        self._add_sketches([], 1)
         found = {side: pages.not_empty() for side, pages in self.sides.items()}
         self.sides = {side: pages for side, pages in self.sides.items() if len(found[side].counts)}
         return {side: found[side] for side in sorted(self.sides)}
 
-    def total(self) -> Total | None:
+    def total(self) -> Sketch | None:
         """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted.
 
         It depends only on the sketches that were added, not on their order. Its scale is the smallest of them, or less
-        if a sign would have more than `MAX_BUCKETS` buckets.
+        if a sign would have more than `MAX_BUCKETS` buckets. Its count is at most 2**63 - 1.
         """
-        found = {} if self.missing else self.not_empty()
-        if self.missing or not (self.zeros or found):
+        if self.missing:
             return None
-        scale = min((scale for scale, _ in found), default=0)
-        while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
-            scale -= 1
-        return Total(scale, self.zeros, _at_scale(found, 1, scale), _at_scale(found, -1, scale))
+        if self.only is not None:
+            total, zeros = Sketch(self.only.scale), self.only.zero_count
+            total.positive, total.negative = Buckets.decode(self.only.positive), Buckets.decode(self.only.negative)
+        else:
+            total, zeros = _sketch_of(self.not_empty()), self.zeros
+        total.zeros = zeros
+        if not (total.positive.counts or total.negative.counts):
+            total.scale = 0
+        return total if total.count else None
+
+
+def _sketch_of(found: dict[tuple[int, int], NotEmpty]) -> Sketch:
+    """Return a sketch of the buckets of each scale and sign, without zeros."""
+    scale = min((scale for scale, _ in found), default=0)
+    while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
+        scale -= 1
+    total = Sketch(scale)
+    total.positive, total.negative = (_at_scale(found, sign, scale) for sign in (1, -1))
+    return total
 
 
 def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int:
@@ -230,16 +291,13 @@ def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int
     return max(ends) - min(ends) + 1 if ends else 0
 
 
-def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> NotEmpty:
+def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> Buckets:
     """Return the buckets of a sign at `scale`."""
-    parts = [(of - scale, part) for (of, each), part in found.items() if each == sign]
+    parts = [(part.indexes >> of - scale, part.counts) for (of, each), part in found.items() if each == sign]
     if not parts:
-        return _EMPTY
-    if len(parts) == 1 and parts[0][0] == 0:  # the usual case
-        return parts[0][1]
-    counts = np.concatenate([part.counts for _, part in parts])
-    shifted = np.concatenate([part.indexes >> shift for shift, part in parts])
-    indexes, places = np.unique(shifted, return_inverse=True)
-    sums = np.zeros(len(indexes), np.uint64)
-    np.add.at(sums, places, counts)
-    return NotEmpty(indexes, sums)
+        return Buckets()
+    first = min([int(indexes[0]) for indexes, _ in parts])
+    counts = np.zeros(max([int(indexes[-1]) for indexes, _ in parts]) - first + 1, np.uint64)
+    for indexes, some in parts:
+        np.add.at(counts, indexes - first, some)
+    return Buckets(first, counts.tolist())

@@ -10,8 +10,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.address import is_http_url
-from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, is_http_url, tls_error
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,8 +31,7 @@ TOPICS = Topics()
 LEDGER = Place(TOPICS.ledger, 0)
 
 
-def opened(generation: int) -> LedgerRow:
-    return LedgerRow(kind="opened", generation=generation, ts=0)
+OPENED = LedgerRow(kind="opened")
 
 
 def epoch_of(generation: int, batch: int) -> LedgerRow:
@@ -72,7 +71,7 @@ def test_a_deleted_ledger_gives_no_generation_again() -> None:
     cluster = new_cluster()
     row = PositionsRow(shard=0, claim=(7, 0), step=1, positions={}, topics={})
     cluster.append(Place(TOPICS.table, 0), key_of(0), encode(row))
-    assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 8
+    assert alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster) == 8
 
 
 def test_a_ledger_whose_end_is_not_visible_gives_no_generation() -> None:
@@ -82,7 +81,7 @@ def test_a_ledger_whose_end_is_not_visible_gives_no_generation() -> None:
     cluster.add_partitions("other", epoch, [LEDGER])
     cluster.produce("other", epoch, LEDGER, [(b"key", b"value")])
     with pytest.raises(BrokerError, match=r"metrics-ledger, partition 0: a transaction is open .* find-hanging"):
-        alone(lambda process, cluster: generations(process, cluster).take(opened), cluster)
+        alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster)
 
 
 def test_a_ledger_that_is_missing_gives_no_generation() -> None:
@@ -90,7 +89,7 @@ def test_a_ledger_that_is_missing_gives_no_generation() -> None:
     cluster = new_cluster()
     cluster.delete(TOPICS.ledger)
     with pytest.raises(BrokerError, match="metrics-ledger: it has no partition 0"):
-        alone(lambda process, cluster: generations(process, cluster).take(opened), cluster)
+        alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster)
 
 
 def test_a_replaced_driver_writes_no_row() -> None:
@@ -99,8 +98,8 @@ def test_a_replaced_driver_writes_no_row() -> None:
 
     def run(process: Process, cluster: SimulatedCluster) -> None:
         first, second = generations(process, cluster), generations(process, cluster)
-        first.take(opened)
-        second.take(opened)
+        first.take(OPENED)
+        second.take(OPENED)
         first.write([epoch_of(first.now, 0)])
 
     with pytest.raises(LeaseError, match="took over with generation 2, ours was 1"):
@@ -113,7 +112,7 @@ def take_and_write(process: Process, cluster: SimulatedCluster) -> None:
     mine, batch = generations(process, cluster), 0
     while True:
         try:
-            mine.take(opened)
+            mine.take(OPENED)
         except (BrokerError, FencedError):
             continue
         while batch < 5:
@@ -148,9 +147,9 @@ def change_layout(process: Process, cluster: SimulatedCluster) -> None:
     mine = generations(process, cluster)
     while True:
         try:
-            mine.take(opened)
+            mine.take(OPENED)
             row = PositionsRow(shard=0, of=1 + mine.now, claim=(mine.now, 0), step=mine.now, positions={}, topics={})
-            mine.write([opened(mine.now)], [Output(Place(TOPICS.table, 0), key_of(0), encode(row))])
+            mine.write([OPENED], [Output(Place(TOPICS.table, 0), key_of(0), encode(row))])
         except (BrokerError, FencedError):
             continue
 
@@ -166,7 +165,7 @@ def test_a_driver_that_has_read_the_layout_runs_beside_no_change_of_it(seed: int
         mine, broker = generations(process, cluster), SimulatedBroker(process, cluster, lambda _: False)
         while True:
             try:
-                generation = mine.take(opened)
+                generation = mine.take(OPENED)
                 row = visible_row(broker, Place(TOPICS.table, 0), 0)
             except (BrokerError, FencedError):
                 continue

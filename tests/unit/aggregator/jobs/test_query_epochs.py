@@ -38,7 +38,7 @@ class Query:
 
 def watch(health: Health) -> QueryWatch:
     """Return what follows the query of two shards, without a broker."""
-    tail: Any = SimpleNamespace(newest=dict.fromkeys(range(3)), places=[])
+    tail: Any = SimpleNamespace(positions={}, shards={}, places=[None] * 3)
     generations: Any = SimpleNamespace(now=2)
     unused: Any = None
     return QueryWatch(

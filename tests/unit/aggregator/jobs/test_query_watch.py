@@ -11,7 +11,6 @@ from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
-from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
@@ -31,8 +30,9 @@ class Outside:
     """Stands in for the end of `metrics-table`, the group, the ledger and the broker."""
 
     def __init__(self, loops: int = 1) -> None:
-        self.newest = {loop: ShardRows() for loop in range(loops)}
-        self.places = [Place("metrics-table", 0)]
+        self.positions: dict[int, PositionsRow] = {}
+        self.shards: dict[int, Any] = {}
+        self.places = [Place("metrics-table", loop) for loop in range(loops)]
         self.now = 2
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
@@ -44,10 +44,9 @@ class Outside:
         positions = [{"metrics": {"0": end}} for end in ends]
         shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
         claim = generation, 0
-        found = PositionsRow(
+        self.positions[loop] = PositionsRow(
             shard=loop, claim=claim, restoring=restoring, step=1, positions=positions[0], topics={}, shards=shards
         )
-        self.newest[loop] = ShardRows(found)
 
     def poll(self, _: Any) -> bool:
         """Tell whether something is new."""
@@ -159,8 +158,7 @@ def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
     outside.publish(0, 8)
     outside.publish(1, 8)
     outside.publish(2, 8, 8)
-    found = outside.newest[2].positions
-    assert found is not None
+    found = outside.positions[2]
     done = []
     for shard in ("0", "1"):
         found.shards[shard]["metrics"]["1"] = 3
@@ -210,8 +208,7 @@ def test_own_partitions_get_clock_records() -> None:
     """
     outside = Outside()
     outside.publish(0, 8)
-    found = outside.newest[0].positions
-    assert found is not None
+    found = outside.positions[0]
     found.positions["otlp"] = {"0": 3}
     for options in ({}, {"ends": {"metrics": {"0": 9}}}):
         watched = watch(outside, **options)

@@ -37,10 +37,13 @@ EPOCH = LedgerRow(kind="epoch", generation=3, ts=2)
 
 @pytest.mark.parametrize("epochs", [0, FIRST_READ, 10 * FIRST_READ])
 def test_the_settings_are_those_of_the_last_start_however_long_ago(epochs: int) -> None:
-    """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing."""
+    """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing.
+
+    The row that a rebuild writes has these settings, and begins no table.
+    """
     rows = [replace(OPENED, generation=2, max_table_bytes=9), OPENED, *[EPOCH] * epochs]
     found = rebuild._opened(ledger_with(*rows), Topics())
-    assert found == OPENED
+    assert found == replace(OPENED, start={})
     wanted = TableSettings(forget_after_ms=5, max_table_bytes=6, otlp_topics=("otlp",))
     assert rebuild._table_settings(found) == wanted
 
@@ -59,10 +62,3 @@ def ledger_with(*rows: LedgerRow) -> Broker:
         direct.cluster.append(Place(TOPICS.ledger, 0), b"", ledger.encode(row))
     broker: Broker = direct.broker
     return broker
-
-
-def test_the_row_of_a_rebuild_begins_no_table() -> None:
-    """It has the settings of the last start, and neither a start nor an end."""
-    row = rebuild._row(replace(OPENED, end={"metrics": {"0": 9}}), 8)
-    assert (row.generation, row.start, row.end) == (8, {}, {})
-    assert (row.shards, row.drop_tags, row.otlp, row.max_table_bytes) == (2, ("k",), ["otlp"], 6)

@@ -21,10 +21,10 @@ SETTINGS = ShipSettings(
 
 
 @pytest.mark.parametrize("error", [None, SinkUnavailableError("away."), ConfigError("--bucket", "x", "create it")])
-def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
+def test_the_settings_of_the_store_are_checked_before_it_asks_for_the_lease(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """With wrong settings, each start would take the partitions from the shipper that works. An outage is no error."""
+    """With wrong settings, each start would take the lease from the shipper that works. An outage is no error."""
     calls = MagicMock()
     calls.open_sink().setup.side_effect = error
     calls.reset_mock()
@@ -34,7 +34,7 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
     monkeypatch.setattr(ship.clients, "admin", MagicMock())
     for name in ("check_login", "create_topics", "KafkaBroker"):
         monkeypatch.setattr(ship, name, MagicMock())
-    for name in ("open_sink", "Subscription"):
+    for name in ("open_sink", "Lease"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
     if isinstance(error, ConfigError):
         with pytest.raises(ConfigError):
@@ -43,7 +43,7 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
         assert ship.run(SETTINGS) == 0
     names = [name for name, _, _ in calls.mock_calls]
     assert names[:2] == ["open_sink", "open_sink().setup"]
-    assert ("Subscription" in names) == (not isinstance(error, ConfigError))
+    assert ("Lease" in names) == (not isinstance(error, ConfigError))
     assert names[-1] == "open_sink().close"
 
 

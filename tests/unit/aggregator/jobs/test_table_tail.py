@@ -17,11 +17,9 @@ def test_the_newest_rows_of_a_loop_are_found_at_the_end() -> None:
         loop.run_epoch(direct.store, (1, value), 2)
     ends = {ROWS: direct.broker.bounds([ROWS])[ROWS].end}
     assert (tail.poll(ends), tail.poll(ends)) == (True, False)
-    positions, shard = tail.newest[0]
-    assert positions is not None
-    assert shard is not None
+    positions, shard = tail.positions[0], tail.shards[0]
     assert (positions.records, shard.records, shard.lives) == (3, 3, 3)
     for _ in range(LAST):
         direct.cluster.append(ROWS, b"other", b"")
     assert tail.poll({ROWS: ends[ROWS] + LAST})
-    assert tail.newest[0].positions == positions
+    assert tail.positions[0] == positions

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
-from tallystream_aggregator.shipping.rejected import RejectedPoints
+from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.stream.broker import Place
 
@@ -111,12 +111,12 @@ def test_a_dead_letter_without_an_acknowledgement_is_sent_again(
     """The shipper waits as it does for an unavailable store."""
     _use(producer, monkeypatch)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
-        RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
+        DeadLetters("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
 
 
 def test_dead_letters_have_no_idempotent_producer(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a fatal error, as without a permission that is granted later, it would never send again."""
     options: dict[str, Any] = {}
     monkeypatch.setattr(clients, "producer", lambda given: options.update(given) or FakeProducer())
-    RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
+    DeadLetters("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
     assert "enable.idempotence" not in options

@@ -58,9 +58,9 @@ def test_sums_are_what_the_applications_counted(seed: int, size: int) -> None:
     for one in sorted(fleet.records, key=lambda one: (one.partition, one.offset)):
         assert replay.apply(f"{TOPIC}:{one.partition}", one.timestamp_ms, one.key, one.value) == []
     found = {
-        (identity[2], dict(identity[3])["topic"]): replay.sum(identity)["count"]
-        for identity in replay.identities()
-        if identity[1] == "counter"
+        (name, dict(tags)["topic"]): fields["count"]
+        for (_, kind, name, tags), fields in replay.sums().items()
+        if kind == "counter"
     }
     assert found == fleet.counted
 

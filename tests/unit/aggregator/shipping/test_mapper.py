@@ -12,7 +12,7 @@ from support.undecodable import UNDECODABLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import EVENTS, PointMapper, event_point, is_sum
-from tallystream_aggregator.shipping.subscription import Record
+from tallystream_aggregator.shipping.tail import Record
 from tallystream_aggregator.table.records.outputs import Event
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from support.shipper import record
 from support.simulation.direct import TOPICS, Direct
-from support.subscription import record
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shipping import newest
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_dashboards.terminal import latest_reader
@@ -61,14 +61,14 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sum is shown before. A stop ends the reading."""
-    monkeypatch.setattr("tallystream_aggregator.shipping.sums_tail.MAX_RECORDS", 2)
+    monkeypatch.setattr("tallystream_aggregator.shipping.tail.MAX_RECORDS", 2)
     bench.publish(1, 2, 3)
     write = bench.sink.write
 
-    def writing(points: Any) -> None:
+    def writing(points: Any) -> list[Refused]:
         assert bench.text() == "the newest sums are not known yet\n"
         assert bench.health.status.unready_reason() == "waiting for the newest sums"
-        write(points)
+        return write(points)
 
     monkeypatch.setattr(bench.sink, "write", writing)
     assert bench.shipper.step()
@@ -107,9 +107,9 @@ def test_sums_that_come_faster_than_they_are_read_are_withdrawn(bench: Bench, mo
     bench.publish(1)
     write = bench.sink.write
 
-    def slow(points: Any) -> None:
+    def slow(points: Any) -> list[Refused]:
         bench.now_s += 31
-        write(points)
+        return write(points)
 
     monkeypatch.setattr(bench.sink, "write", slow)
     assert not bench.shipper.step()

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.subscription import AGG, ScriptedSubscription, record
+from support.shipper import AGG, ScriptedLease, ScriptedTail, record
 from tallystream.errors import ConfigError
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping import shipper as module
+from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.rejected import LettersUnavailableError
 from tallystream_aggregator.shipping.shipper import Shipper
-from tallystream_aggregator.sinks.base import Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream_aggregator.shipping.subscription import Record
+    from tallystream_aggregator.shipping.tail import Record
     from tallystream_aggregator.sinks.base import Point
 
 
@@ -28,7 +28,7 @@ class ScriptedSink:
     """A store that raises `errors` first. A count of 666 is rejected."""
 
     def __init__(self, log: list[str]) -> None:
-        self.log, self.refusals = log, Rejections("Test")
+        self.log = log
         self.errors: list[Exception] = []
         self.setups = 0
 
@@ -36,21 +36,20 @@ class ScriptedSink:
         """Count the calls."""
         self.setups += 1
 
-    def write(self, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> list[Refused]:
         """Note the points."""
         if self.errors:
             raise self.errors.pop(0)
-        for point in points:
-            if point.fields["count"] == 666:
-                self.refusals.add(point, "no")
-        self.log.append(" ".join(str(point.fields["count"]) for point in points))
+        if points:
+            self.log.append(" ".join(str(point.fields["count"]) for point in points))
+        return [Refused(point, "no") for point in points if point.fields["count"] == 666]
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class Letters:
-    """`RejectedPoints` whose first `failures` attempts fail."""
+    """`DeadLetters` whose first `failures` attempts fail."""
 
     topic = "metrics-dead"
 
@@ -58,7 +57,7 @@ class Letters:
         self.failures = failures
         self.sent: list[int] = []
 
-    def send(self, points: list[tuple[Point, str]]) -> None:
+    def send(self, points: list[Refused]) -> None:
         """Note how many there are."""
         self.sent.append(len(points))
         if points and self.failures:
@@ -73,20 +72,23 @@ class Bench:
         self.log: list[str] = []
         self.now_s = 100.0
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr("tallystream_aggregator.shipping.retries.pause_s", lambda _: 0.0)
-        self.subscription: Any = ScriptedSubscription(self.log)
+        self.drawn: list[tuple[float, float]] = []
+        monkeypatch.setattr(module.random, "uniform", lambda *limits: self.drawn.append(limits) or 0.0)
+        self.lease, self.tail = ScriptedLease(self.log), ScriptedTail()
         self.sink, self.letters = ScriptedSink(self.log), Letters()
         self.stop = SignalSafeEvent()
         self.health = Health("ship", HealthSettings(own_metrics=False))
+        lease: Any = self.lease
+        tail: Any = self.tail
         letters: Any = self.letters
         self.shipper = Shipper(
-            self.subscription, PointMapper(Topics()), self.sink, letters, stop=self.stop, health=self.health
+            lease, tail, PointMapper(Topics()), self.sink, letters, stop=self.stop, health=self.health
         )
 
     def step(self, *records: Record, answers: bool = True) -> bool:
         """Ship these records, and let the brokers answer or not."""
-        self.subscription.records, self.subscription.answers = list(records), answers
-        self.subscription.now_s = self.now_s
+        self.tail.records, self.tail.answers = list(records), answers
+        self.now_s += 1
         return self.shipper.step()
 
     def reason(self) -> str | None:
@@ -111,47 +113,89 @@ def test_points_are_written_in_order_and_committed_after_that(bench: Bench) -> N
     assert bench.step(record(1), record(2))
     assert bench.step(record(3))
     assert bench.step()
-    assert bench.log == ["1 2", "done", "3", "done", "done"]
+    assert bench.log == ["1 2", "to 3", "3", "to 4"]
     assert bench.reason() is None
     assert (bench.metric("tallystream_ship_points_total"), bench.sink.setups) == (3, 1)
+
+
+def test_positions_are_committed_once_a_second_and_at_the_end(bench: Bench) -> None:
+    """Only those after what is written."""
+    assert bench.step(record(1))
+    bench.now_s -= 0.5
+    assert bench.step(record(2))
+    bench.sink.errors = [ConfigError("--bucket", "x", "create it")]
+    with pytest.raises(ConfigError):
+        bench.step(record(3))
+    bench.shipper.close()
+    assert bench.log == ["1", "to 2", "2", "to 3!", "closed"]
+
+
+def test_a_shipper_goes_on_at_the_offsets_of_the_group(bench: Bench) -> None:
+    """Each time that it gets the lease: another one may have shipped more meanwhile."""
+    bench.lease.offset = 5
+    assert bench.step()
+    assert bench.tail.begun == [{AGG: 5}]
+    bench.lease.offset = 9
+    bench.lease.pass_on()
+    assert bench.step(record(9))
+    assert bench.tail.begun == [{AGG: 5}, {AGG: 9}]
+    assert bench.log == ["9", "to 10"]
+
+
+def test_the_beginning_of_a_topic_that_was_created_again_is_committed(bench: Bench) -> None:
+    """An offset of the old topic may be committed already. At first there is nothing to replace."""
+    bench.tail.restarted({AGG: 0})
+    assert bench.log == []
+    assert bench.step(record(7))
+    bench.tail.restarted({AGG: 0})
+    assert bench.log == ["7", "to 8", "to 0!"]
 
 
 def test_nothing_is_committed_and_nothing_is_read_while_the_store_is_unavailable(bench: Bench) -> None:
     """The same points are written when it is available again."""
     reasons: list[str | None] = []
     bench.sink.errors = [SinkUnavailableError("the store is away.")] * 3
-    wait = bench.subscription.wait
 
     def waiting(seconds: float) -> None:
         reasons.append(bench.reason())
         assert bench.log == []
         bench.now_s += seconds
-        wait(seconds)
 
-    bench.subscription.wait = waiting
+    bench.lease.on_check = waiting
     for error in bench.sink.errors:
         error.retry_after_s = 0.1
     assert bench.step(record(1), record(2))
     assert reasons == ["waiting for the store"] * 3
-    assert bench.log == ["1 2", "done"]
+    assert bench.log == ["1 2", "to 3"]
+
+
+def test_pauses_double_up_to_a_limit(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is random, in the upper half of its range. The begin and the end of the outage are logged once."""
+    bench.sink.errors = [SinkUnavailableError("the store is away.")] * 12
+    with caplog.at_level("INFO"):
+        assert bench.step(record(1))
+    assert bench.drawn[:4] == [(0.1, 0.2), (0.2, 0.4), (0.4, 0.8), (0.8, 1.6)]
+    assert bench.drawn[-1] == (7.5, 15.0)
+    shipped = [one.levelname for one in caplog.records if one.name == module.__name__]
+    assert shipped == ["WARNING", "INFO"]
 
 
 def test_what_waited_for_the_store_is_dropped_if_another_shipper_takes_over(bench: Bench) -> None:
     """The other one writes it, and later points. An older point must not follow them."""
-    bench.sink.errors = [SinkUnavailableError("the store is away.", retry_after_s=1.0)]
-    bench.subscription.on_wait = [1]
-    assert not bench.step(record(1))
+    for happens in (bench.lease.lose, bench.lease.pass_on):
+        bench.sink.errors = [SinkUnavailableError("the store is away.", retry_after_s=1.0)]
+        bench.lease.on_check = lambda _, happens=happens: happens()  # type: ignore[misc]
+        assert not bench.step(record(1))
+        bench.lease.on_check = lambda _: None
+        bench.lease.held = True
     assert bench.log == []
-    for places, reason in ((None, "waiting for the group"), (frozenset(), "standing by")):
-        bench.subscription.places = places
-        bench.subscription.changes += 1
-        assert not bench.step()
-        assert bench.reason() == reason
-        assert bench.health.status.unhealthy_reason() is None
-    bench.subscription.places = frozenset({AGG})
-    bench.subscription.changes += 1
+    bench.lease.held = False
+    assert not bench.step()
+    assert bench.reason() == "standing by"
+    assert bench.health.status.unhealthy_reason() is None
+    bench.lease.pass_on()
     assert bench.step(record(5))
-    assert bench.log == ["5", "done"]
+    assert bench.log == ["5", "to 6"]
 
 
 def test_a_stop_ends_the_wait_for_the_store(bench: Bench) -> None:
@@ -176,7 +220,7 @@ def test_a_rejected_point_is_counted_once_however_often_it_is_written(bench: Ben
     bench.letters.failures = 5
     send = bench.letters.send
 
-    def sending(points: list[tuple[Point, str]]) -> None:
+    def sending(points: list[Refused]) -> None:
         reasons.append(bench.health.status.waiting_for)
         send(points)
 
@@ -185,7 +229,7 @@ def test_a_rejected_point_is_counted_once_however_often_it_is_written(bench: Ben
     assert bench.letters.sent == [1] * 6
     assert set(reasons[1:]) == {"metrics-dead"}
     assert bench.metric("tallystream_ship_rejected_total") == 1
-    assert bench.log[-1] == "done"
+    assert bench.log[-1] == "to 2"
 
 
 def test_the_gauge_of_an_unavailable_store_is_about_the_store_only(bench: Bench) -> None:
@@ -200,12 +244,11 @@ def test_the_gauge_of_an_unavailable_store_is_about_the_store_only(bench: Bench)
 def test_a_shipper_whose_brokers_do_not_answer_is_not_ready(bench: Bench) -> None:
     """It goes on when they do. For half a minute, this is no reason."""
     assert bench.step()
-    bench.now_s += 29
+    bench.now_s += 28
     assert bench.step(answers=False)
-    bench.now_s += 2
+    bench.now_s += 1
     assert not bench.step(answers=False)
     assert bench.reason() == "waiting for the brokers"
-    bench.now_s += 2
     assert bench.step()
     assert bench.reason() is None
 
@@ -214,7 +257,7 @@ def test_many_points_are_written_in_pieces(bench: Bench, monkeypatch: pytest.Mon
     """A read of the rows of many instances may have more than a store takes at once."""
     monkeypatch.setattr(module, "MAX_POINTS", 2)
     assert bench.step(*map(record, range(5)))
-    assert bench.log == ["0 1", "2 3", "4", "done"]
+    assert bench.log == ["0 1", "2 3", "4", "to 5"]
 
 
 def test_what_is_left_of_many_points_is_dropped_if_another_shipper_takes_over(
@@ -222,7 +265,7 @@ def test_what_is_left_of_many_points_is_dropped_if_another_shipper_takes_over(
 ) -> None:
     """As after a pause of this process in a long write. An older point must not follow those of the other one."""
     monkeypatch.setattr(module, "MAX_POINTS", 2)
-    bench.subscription.on_wait = [1]
+    bench.lease.on_check = lambda _: bench.lease.pass_on()
     assert not bench.step(*map(record, range(5)))
     assert bench.log == ["0 1"]
 
@@ -244,7 +287,7 @@ def test_a_store_without_points_to_write_is_waited_for(bench: Bench) -> None:
         reasons.append(bench.reason())
         bench.now_s += seconds
 
-    bench.subscription.wait = waiting
+    bench.lease.on_check = waiting
 
     def failing() -> None:
         setup()
@@ -252,9 +295,8 @@ def test_a_store_without_points_to_write_is_waited_for(bench: Bench) -> None:
             raise errors.pop()
 
     bench.sink.setup = failing  # type: ignore[method-assign]
-    bench.subscription.places = frozenset()
+    bench.lease.held = False
     assert not bench.step()
-    bench.subscription.places = frozenset({AGG})
-    bench.subscription.changes += 1
+    bench.lease.pass_on()
     assert bench.step()
-    assert (bench.sink.setups, reasons) == (2, ["waiting for the store"])
+    assert (bench.sink.setups, reasons) == (2, ["standing by", "waiting for the store"])

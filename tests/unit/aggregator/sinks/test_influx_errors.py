@@ -54,11 +54,8 @@ def test_a_refused_point_may_have_any_name(store: InfluxStore, monkeypatch: pyte
     """InfluxDB's message quotes the name. It is no error of the settings, whatever the name is."""
     message = 'field type conflict: input field "v" on measurement "organization name" is type float'
     monkeypatch.setattr(Refusing, "answer", (400, message))
-    reported: list[str] = []
-    store.refusals.listen = lambda _, reason: reported.append(reason)
-    store.write([Point("organization name", {}, {"v": 1.0}, 1)])
-    assert len(reported) == 1
-    assert reported[0].endswith(message)
+    (rejected,) = store.write([Point("organization name", {}, {"v": 1.0}, 1)])
+    assert rejected.reason.endswith(message)
 
 
 def test_the_error_of_a_query_says_what_it_means(store: InfluxStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,18 +98,6 @@ def test_no_text_of_the_settings_has_the_token() -> None:
         "influxdb:http://h\n",
         "influxdb:http://a..b:8086",
         "influxdb:http://\u2603:8086",
-        "graphite",
-        "graphite:2003",
-        "graphite:host",
-        "graphite:host:0",
-        "graphite:host:x",
-        "graphite:host:65536",
-        "graphite:http://host:2003",
-        "graphite: host:2003",
-        "graphite:carbon..svc:2003",
-        f"graphite:{'a' * 70}:2003",
-        "graphite:user@host:2003",
-        "graphite:::1:2003",
         "prometheus",
         "prometheus:",
         "prometheus:localhost",
@@ -131,7 +119,7 @@ def test_the_error_of_an_unknown_form_lists_all_forms(spec: str) -> None:
     problem = f"--store: {spec!r} can't be used" if spec else "--store is not set"
     assert str(caught.value) == (
         f"{problem}; give local:PATH, as in local:./metrics.db, "
-        "influxdb:URL, as in influxdb:http://localhost:8086, graphite:HOST:PORT, as in graphite:localhost:2003, "
+        "influxdb:URL, as in influxdb:http://localhost:8086, "
         "otlp:URL, as in otlp:http://localhost:4318, or prometheus:PORT, as in prometheus:9464."
     )
 
@@ -189,26 +177,16 @@ def test_an_invalid_retention_is_rejected(days: float) -> None:
         StoreSettings.parse("local:x.db", retention_days=days, env={})
 
 
-def test_graphite_and_prometheus_are_addresses() -> None:
-    """The default host of Prometheus is this machine, and its port may be 0. An IPv6 address has brackets."""
+def test_prometheus_is_an_address() -> None:
+    """The default host is this machine, and the port may be 0. An IPv6 address has brackets."""
     parse = partial(StoreSettings.parse, env={})
-    assert parse("graphite:carbon:2003", prefix="live.x") == StoreSettings("graphite", "carbon:2003", prefix="live.x")
-    assert parse("graphite:[::1]:2003").where == "[::1]:2003"
     assert parse("prometheus:9464").spec == "prometheus:127.0.0.1:9464"
     assert parse("prometheus:0.0.0.0:0").where == "0.0.0.0:0"
     assert parse("prometheus:[::]:9464").where == "[::]:9464"
-    for spec in ("prometheus:9464", "graphite:[::1]:2003"):
-        with pytest.raises(ConfigError, match="only ship writes there"):
-            open_reader(parse(spec))
-        with pytest.raises(ConfigError, match="--store"):
-            parse(spec).require_readable()
-
-
-@pytest.mark.parametrize("prefix", [".", "a.", ".a", "a..b", "a b", "a;b=c", "ä", "a\n"])
-def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
-    """A prefix has elements between single dots."""
-    with pytest.raises(ConfigError, match="--graphite-prefix"):
-        StoreSettings.parse("graphite:h:1", prefix=prefix, env={})
+    with pytest.raises(ConfigError, match="only ship writes there"):
+        open_reader(parse("prometheus:9464"))
+    with pytest.raises(ConfigError, match="--store"):
+        parse("prometheus:9464").require_readable()
 
 
 def test_influxdb_may_have_a_private_authority(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from tallystream_aggregator.spark.epochs.processor import (
 from tallystream_aggregator.spark.epochs.query import import_modules, rows_of
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import LoopId
+from tallystream_aggregator.stream.restore import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

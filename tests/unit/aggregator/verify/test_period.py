@@ -1,4 +1,4 @@
-"""What verify reads from the ledger, and the moments of positions rows."""
+"""What verify reads from the ledger and from positions rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.verify.advance import Advance, Change
-from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.ledger import Ledger
+from tallystream_aggregator.verify.ledger import read
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import Moment, moment
 from tallystream_aggregator.verify.replay import Replay
@@ -32,52 +31,30 @@ def epoch(end: int) -> LedgerRow:
     return LedgerRow(kind="epoch", generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
 
 
-def test_a_period_begins_with_the_epoch_of_its_time() -> None:
-    """The epoch of that time began last before it. Before the first one, everything is in the period."""
-    rows = [opened(1), epoch(10), epoch(20), epoch(30)]
-    assert [Ledger(rows, since_ms).begin for since_ms in (9, 10, 29, 30, 99)] == [
-        {},
-        {},
-        {ZERO: 10},
-        {ZERO: 20},
-        {ZERO: 20},
-    ]
-
-
-def test_a_table_began_where_the_last_driver_with_a_start_says() -> None:
-    """Drivers that continue it have no start."""
-    first, second = opened(1, start=7), opened(3, start=0)
-    assert Ledger([first, epoch(10), opened(2), epoch(20)]).start == {ZERO: 7}
-    assert Ledger([first, epoch(10), second, opened(4)]).start == {ZERO: 0}
-    assert Ledger([opened(2), epoch(20)]).start is None
-
-
 def test_settings_change_at_the_end_of_the_last_epoch_or_where_the_row_says() -> None:
     """A table that begins has those of its first driver, and no earlier ones."""
     split = replace(opened(4), shards=3, forget_after_ms=5, end={"metrics": {"0": 25}})
     rows = [opened(1, start=0), epoch(10), opened(2, start=7), epoch(20), opened(3), split, epoch(30)]
-    assert Ledger(rows).changes == [Change({ZERO: 7}, 1, 0), Change({ZERO: 20}, 1, 0), Change({ZERO: 25}, 3, 5)]
-
-
-def test_the_tags_that_sums_have_had_are_known() -> None:
-    """Each driver has its own."""
-    kept = replace(opened(2), keep_tags=("region", "topic"))
-    ledger = Ledger([replace(opened(1), drop_tags=("pod",)), epoch(10), kept, epoch(20)])
-    assert ledger.tags == {Tags(frozenset({"pod"})), Tags(kept=frozenset({"region", "topic"}))}
+    changes = [Change({ZERO: 7}, 1, 0), Change({ZERO: 20}, 1, 0), Change({ZERO: 25}, 3, 5)]
+    assert read(rows, Tags()) == (Settings(), changes)
 
 
 def test_the_settings_of_the_replay_come_from_the_ledger() -> None:
-    """The topics of OTLP metrics are those of all rows, the maximum number of metrics is the newest one."""
+    """The topics of OTLP metrics are those of all rows, the memory of the table is the newest one."""
     rows = [replace(opened(1), otlp=["a"], max_table_bytes=7), replace(epoch(10), otlp=["a", "b"])]
-    assert Ledger(rows).settings == Settings(otlp_topics=("a", "b"), max_table_bytes=7)
-    assert Ledger([*rows, replace(opened(2), max_table_bytes=9)]).settings.max_table_bytes == 9
-    assert Ledger([]).settings == Settings()
+    tags = Tags(frozenset({"pod"}))
+    assert read(rows, tags)[0] == Settings(otlp_topics=("a", "b"), max_table_bytes=7, tags=tags)
+    assert read([*rows, replace(opened(2), max_table_bytes=9)], tags)[0].max_table_bytes == 9
+    assert read([], Tags()) == (Settings(), [])
 
 
 def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
     """The combiner's has the positions of each. Sums name what all have read. Without shards, none has begun."""
     row = {"v": 1, "shard": 0, "of": 2, "sum_tags": {"drop": ["pod"]}, "positions": {"metrics": {"0": 3}}}
-    assert moment(json.dumps(row).encode()) == Moment(({ZERO: 3},) * 2, Tags(frozenset({"pod"})))
+    tags = Tags(frozenset({"pod"}))
+    assert moment(json.dumps(row).encode()) == Moment(({ZERO: 3},) * 2, tags)
+    began = row | {"begin": {"metrics": {"1": 7}}}
+    assert moment(json.dumps(began).encode()) == Moment(({ZERO: 3},) * 2, tags, {ONE: 7})
     combined = row | {"shard": 2, "shards": {"1": {"metrics": {"0": 4}}, "0": {"metrics": {"0": 3, "1": 1}}}}
     found = moment(json.dumps(combined).encode())
     assert found is not None
@@ -103,13 +80,14 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     """The number is that at the record: the table may be split later."""
     forget = b'{"v":1,"forget":{"metric":"n","shards":2}}'
     values = [snapshot(1), forget, snapshot(2), forget]
-    records = [RawRecord(offset, BEGIN_MS + offset, b"app-1", value) for offset, value in enumerate(values)]
-    changes, replay = [Change({}, 1, 0), Change({ZERO: 3}, 2, 0)], Replay()
-    advance = Advance(replay, {ZERO: 0}, {ZERO: iter(records)}, changes)
+    records = [(offset, BEGIN_MS + offset, b"app-1", value) for offset, value in enumerate(values)]
+    replay = Replay()
+    advance = Advance(replay, {}, {ZERO: iter(records)})
     counter = ("shop", "counter", "n", ())
-    assert advance.to(Moment(({ZERO: 3},)))
+    advance.change(Change({}, 1, 0))
+    advance.change(Change({ZERO: 3}, 2, 0))
     assert dict(advance.letters) == {(ZERO, 1): 1}
-    assert replay.sum(counter)["count"] == 2
-    assert advance.to(Moment(({ZERO: 4},) * 2))
+    assert replay.sums()[counter]["count"] == 2
+    advance.finish([{ZERO: 4}] * 2)
     assert dict(advance.letters) == {(ZERO, 1): 1}
-    assert replay.sum(counter)["count"] == 0
+    assert replay.sums()[counter]["count"] == 0

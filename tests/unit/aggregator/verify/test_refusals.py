@@ -12,6 +12,7 @@ from support.steps import run
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.tags import Tags
 
 HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false'
 
@@ -25,7 +26,7 @@ def refused(value: bytes) -> list[bool]:
 
 def test_both_have_the_same_settings_by_default() -> None:
     """Else they would refuse other records where the ledger says nothing."""
-    assert asdict(Settings()) == asdict(TableSettings())
+    assert asdict(Settings()) == asdict(TableSettings()) | {"tags": asdict(Tags())}
 
 
 @pytest.mark.parametrize("value", POISON, ids=lambda value: repr(value[:60]))

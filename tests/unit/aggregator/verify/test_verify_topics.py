@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from support.simulation.direct import TOPICS, Direct
+from support.simulation.direct import ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.verify import topics
-from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.topics import newest, settled
+from tallystream_aggregator.verify.topics import committed, newest, settled
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+DEAD = Place("metrics-dead", 0)
 
 
 class Partition:
-    """A topic of one partition that ends at `end`, for a reader of committed records at each of `stable` in turn."""
+    """A broker with one partition that ends at `end`, for a reader of committed records at each of `stable` in turn."""
 
-    def __init__(self, name: str, end: int, stable: list[int], records: tuple[RawRecord, ...] = ()) -> None:
-        self._name, self._end, self._stable, self._records = name, end, stable, records
+    def __init__(self, end: int, stable: list[int]) -> None:
+        self._end, self._stable = end, stable
 
-    def bounds(self, topic: str, *, committed: bool = True) -> dict[str, tuple[int, int]]:
-        """Return the bounds. The first record is the first offset."""
-        first = min((one.offset for one in self._records), default=0)
-        end = (self._stable.pop(0) if len(self._stable) > 1 else self._stable[0]) if committed else self._end
-        return {self._name: (first, end)} if topic == self._name.partition(":")[0] else {}
-
-    def read(self, partition: str, begin: int, end: int) -> Iterator[RawRecord]:
-        """Yield the records of a range."""
-        assert partition == self._name
-        yield from (one for one in self._records if begin <= one.offset < end)
+    def bounds(self, places: list[Place]) -> dict[Place, Bounds]:
+        """Return the bounds."""
+        stable = self._stable.pop(0) if len(self._stable) > 1 else self._stable[0]
+        return {place: Bounds(0, stable, self._end) for place in places if place == DEAD}
 
 
 @pytest.fixture(autouse=True)
@@ -42,40 +34,40 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_open_transactions_are_waited_for() -> None:
     """A reader does not see what others commit after the first record of an open transaction."""
-    reader: Any = Partition("metrics-dead:0", 7, [3, 3, 8, 9])
-    assert settled(reader, "metrics-dead") == {"metrics-dead:0": (0, 8)}
+    broker: Any = Partition(7, [3, 3, 8, 9])
+    assert settled(broker, DEAD) == Bounds(0, 8, 7)
+    assert settled(broker, Place("metrics-other", 0)) is None
 
 
 def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its dead letters would be missing, and those of others after it."""
     monkeypatch.setattr(topics, "MAX_WAIT_S", 0)
-    reader: Any = Partition("metrics-dead:0", 7, [3])
+    broker: Any = Partition(7, [3])
     with pytest.raises(TallystreamError, match=r"^metrics-dead:0: a transaction has been open for 0 s\.$"):
-        settled(reader, "metrics-dead")
+        settled(broker, DEAD)
 
 
-@pytest.mark.parametrize("offset", [1, 5_000, 9_999])
-def test_the_newest_record_of_a_key_is_found_wherever_it_is(offset: int) -> None:
-    """Markers and other records may take any number of offsets after it. The first offsets may be deleted."""
-    records = (
-        RawRecord(offset - 1, 0, b"k", b"old"),
-        RawRecord(offset, 0, b"k", b"v"),
-        RawRecord(9_999, 0, b"x", b"v"),
-    )
-    reader: Any = Partition("metrics-table:0", 10_000, [10_000], records)
-    assert newest(reader, "metrics-table:0", b"k") == records[1]
-    assert newest(reader, "metrics-table:0", b"other") is None
-    assert newest(reader, "metrics-table:1", b"k") is None
-    assert newest(reader, "metrics-other:0", b"k") is None
-
-
-def test_records_that_are_deleted_while_they_are_read_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence names the topic, the partition and the first of these records."""
+@pytest.mark.parametrize("before", [0, 100])
+def test_the_newest_value_of_a_key_is_found_wherever_it_is(before: int) -> None:
+    """Other records may take any number of offsets after it. The first offsets may be deleted, and a value be null."""
     direct = Direct()
-    place = Place(TOPICS.agg, 0)
-    for value in (b"1", b"2", b"3"):
-        direct.cluster.append(place, b"k", value)
-    direct.cluster.partition(place).delete_before(2)
-    monkeypatch.setattr(topics, "KafkaBroker", lambda *_: direct.broker)
-    with pytest.raises(TallystreamError, match=r"-agg, partition 0: the records from offset 0 .* Run verify again"):
-        list(topics.TopicReader({}).read(str(place), 0, 3))
+    values = [(b"k", b"old"), (b"k", b"v"), (b"k", None), *[(b"x", b"v")] * 100]
+    for key, value in [(b"x", b"v")] * before + values:
+        direct.cluster.append(ROWS, key, value)
+    direct.cluster.partition(ROWS).delete_before(before)
+    assert newest(direct.broker, ROWS, b"k") == b"v"
+    assert newest(direct.broker, ROWS, b"other") is None
+    assert newest(direct.broker, Place(TOPICS.table, 1), b"k") is None
+
+
+def test_all_committed_records_are_read() -> None:
+    """Progress is told after each thousand of them."""
+    direct = Direct()
+    for number in range(2_500):
+        direct.cluster.append(ROWS, None, b"%d" % number)
+    progress: list[tuple[int, int]] = []
+    bounds = settled(direct.broker, ROWS)
+    assert bounds is not None
+    found = committed(direct.broker, ROWS, bounds, lambda done, of: progress.append((done, of)))
+    assert [value for *_, value in found] == [b"%d" % number for number in range(2_500)]
+    assert progress == [(1_000, 2_500), (2_000, 2_500)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.otlp_receiver import Receiver
 from support.stores import NOW_MS, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
@@ -69,10 +70,10 @@ def test_a_token_needs_the_rights_of_the_commands(rights: Rights, commands: list
     assert store.rights(rights, settings, commands).status == status
 
 
-def test_graphite_must_accept_connections() -> None:
-    """A listening port is ok, a closed one fails, and Prometheus' address is the shipper's own."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        settings = StoreSettings.parse(f"graphite:127.0.0.1:{server.getsockname()[1]}", env={})
+def test_an_otlp_receiver_must_answer() -> None:
+    """An answer is ok, a closed port fails, and Prometheus' address is the shipper's own."""
+    with Receiver() as receiver:
+        settings = StoreSettings.parse(f"otlp:http://{receiver.address}", env={})
         (found,) = store.check_store(settings, [])
         assert found.status == "ok"
     with pytest.raises(SinkUnavailableError):

@@ -1,4 +1,4 @@
-"""Sends points that a store rejects to `metrics-dead`."""
+"""The dead letters of points that a store rejects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import Point
+    from tallystream_aggregator.sinks.base import Point, Refused
 
 MAX_POINT_CHARS = 65_536
 """The most characters of a point in its dead letter."""
@@ -23,7 +23,7 @@ class LettersUnavailableError(SinkUnavailableError):
     """Kafka did not acknowledge a dead letter in time."""
 
 
-class RejectedPoints:
+class DeadLetters:
     """Sends the dead letters of one store. `kafka` is a librdkafka configuration with bootstrap.servers.
 
     Delivery: at least once. Offsets are committed only after the dead letters of the points are acknowledged.
@@ -33,13 +33,17 @@ class RejectedPoints:
         self.topic, self._kafka, self._store = topic, kafka, store
         self._producer: RecordProducer | None = None
 
-    def send(self, points: Iterable[tuple[Point, str]]) -> None:
-        """Send points with the reason for each, and return when the broker has acknowledged all of them.
+    def send(self, rejected: Iterable[Refused]) -> None:
+        """Send those that have a point, and return when the broker has acknowledged all of them.
 
         Raises:
             LettersUnavailableError: the broker did not acknowledge one in time. All must be sent again later.
         """
-        letters = [ProducerRecord(self.topic, *dead_letter(point, reason, self._store)) for point, reason in points]
+        letters = [
+            ProducerRecord(self.topic, *dead_letter(point, reason, self._store))
+            for point, reason in rejected
+            if point is not None
+        ]
         if not letters:
             return
         if self._producer is None:

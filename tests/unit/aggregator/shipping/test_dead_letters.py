@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from tallystream_aggregator.shipping.rejected import MAX_POINT_CHARS, dead_letter
+from tallystream_aggregator.shipping.dead_letters import MAX_POINT_CHARS, dead_letter
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.verify.published import refused_record
 
