@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.dashboards.points import lines
-from benchmarks.dashboards.queries import FLAVOURS, TIMEOUT_S, Server, panels, replace_variables
+from benchmarks.dashboards.queries import TIMEOUT_S, Server, panels, replace_variables
 from support.influxd import InfluxServer
-from tallystream_dashboards.grafana.alerts.flux import queries
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Settings
 
 LINES_PER_REQUEST = 20_000
@@ -41,21 +41,18 @@ def main() -> None:
         server = Server(influxd)
         end_ms = _filled(server, (options.keep or Path(folder)) / "end", options)
         spans = (1.0, options.hours)
-        heads = [f"{flavour}, {hours:g} h" for flavour in FLAVOURS for hours in spans]
+        heads = [f"{hours:g} h" for hours in spans]
         print(f"| dashboard | panel | {' | '.join(heads)} |\n|---|---|{'---|' * len(heads)}")
         for board, title, wanted in panels(options.panel):
             cells = []
-            for flavour in FLAVOURS:
-                for hours in spans:
-                    texts = [
-                        replace_variables(one, board, title, end_ms=end_ms, hours=hours) for one in wanted[flavour]
-                    ]
-                    cells.append(_measured(server, flavour, texts, options.times))
+            for hours in spans:
+                texts = [replace_variables(one, board, title, end_ms=end_ms, hours=hours) for one in wanted]
+                cells.append(_measured(server, texts, options.times))
             print(f"| {board} | {title} | {' | '.join(cells)} |", flush=True)
         print("\n| alert rule | flux |\n|---|---|")
-        for slug, text in queries(Settings()).items():
-            if options.panel in slug:
-                print(f"| {slug} | {_measured(server, 'flux', [text], options.times)} |", flush=True)
+        for rule in RULES:
+            if options.panel in rule.slug:
+                print(f"| {rule.slug} | {_measured(server, [rule.query(Settings())], options.times)} |", flush=True)
 
 
 def _filled(server: Server, mark: Path, options: argparse.Namespace) -> int:
@@ -72,15 +69,13 @@ def _filled(server: Server, mark: Path, options: argparse.Namespace) -> int:
     return end_ms
 
 
-def _measured(server: Server, flavour: str, texts: list[str], times: int) -> str:
+def _measured(server: Server, texts: list[str], times: int) -> str:
     """Return the median seconds and the rows of the queries of a panel."""
-    if not texts:
-        return "-"
     took = []
     for _ in range(times):
         began = time.perf_counter()
         try:
-            rows = sum(server.rows(flavour, text) for text in texts)
+            rows = sum(server.rows(text) for text in texts)
         except TimeoutError:
             return f"more than {TIMEOUT_S} s"
         took.append(time.perf_counter() - began)

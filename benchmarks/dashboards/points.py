@@ -81,7 +81,7 @@ def _lag() -> Iterator[Series]:
     for name in names:
         yield Series(f"tallystream.lag.groups,group={name}", GROUP)
         for one in range(PARTITIONS):
-            yield Series(f"tallystream.lag,group={name},topic=orders,partition={one}", 'lag=@i,skew_ms=@i,status="OK"')
+            yield Series(f"tallystream.lag,group={name},topic=orders,partition={one}", 'lag=@i,status="OK"')
     yield Series("tallystream.lag.rounds", "took_s=@,groups=@i")
 
 

@@ -9,15 +9,12 @@ import urllib.request
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.grafana.queries.influxql import ALL
 from tallystream_dashboards.grafana.resources import resources
 from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from support.influxd import InfluxServer
-    from tallystream_dashboards.grafana.settings import Flavour
 
-FLAVOURS: tuple[Flavour, ...] = ("flux", "influxql")
 ONE_METRIC = ("Metric", "Instances")
 """The dashboards that show one metric."""
 METRIC_OF = {
@@ -32,36 +29,29 @@ WIDTH = 1_000
 
 TIMEOUT_S = 60
 
-Panel = tuple[str, str, dict[str, list[str]]]
-"""Dashboard, title, and queries by flavour."""
+Panel = tuple[str, str, list[str]]
+"""Dashboard, title, and queries in Flux."""
 
 
 def panels(part: str) -> list[Panel]:
     """Return every panel with `part` in its title."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for flavour in FLAVOURS:
-        for model in resources(Settings(flavour=flavour)).dashboards.values():
-            for panel in model["panels"]:
-                if panel["type"] != "row" and part in panel["title"]:
-                    place = (model["title"].removeprefix("Tallystream "), panel["title"])
-                    queries = found.setdefault(place, {one: [] for one in FLAVOURS})
-                    queries[flavour] = [target["query"] for target in panel["targets"]]
-    return [(*place, queries) for place, queries in found.items()]
+    return [
+        (model["title"].removeprefix("Tallystream "), panel["title"], [target["query"] for target in panel["targets"]])
+        for model in resources(Settings()).dashboards.values()
+        for panel in model["panels"]
+        if panel["type"] != "row" and part in panel["title"]
+    ]
 
 
 def replace_variables(text: str, board: str, title: str, *, end_ms: int, hours: float) -> str:
     """Return the query with its variables and macros replaced, for the last `hours` before `end_ms`."""
     start_ms, step = end_ms - round(hours * 3_600_000), max(10, round(hours * 3600 / WIDTH))
     start, stop = (datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for ms in (start_ms, end_ms))
-    every = ALL if "SELECT" in text else ".*"
-    metric = METRIC_OF.get(title, "records.0").replace(".", r"\.") if board in ONE_METRIC else every
+    metric = METRIC_OF.get(title, "records.0").replace(".", r"\.") if board in ONE_METRIC else ".*"
     for name, value in {
         "v.timeRangeStart": start,
         "v.timeRangeStop": stop,
         "v.windowPeriod": f"{step}s",
-        "$timeFilter": f"time >= {start_ms}ms and time <= {end_ms}ms",
-        "$__interval_ms": f"{step}000",
-        "$__interval": f"{step}s",
         "${bucket}": "tallystream",
         "${metric:regex}": metric,
     }.items():
@@ -80,17 +70,13 @@ class Server:
         where = urllib.parse.urlencode({"org": self._server.org, "bucket": self._server.bucket, "precision": "ms"})
         self._post(f"/api/v2/write?{where}", lines.encode(), "text/plain")
 
-    def rows(self, flavour: str, text: str) -> int:
+    def rows(self, text: str) -> int:
         """Run a query and return the number of rows in the response."""
-        if flavour == "flux":
-            body = json.dumps({"query": text, "dialect": {"annotations": [], "header": False}}).encode()
-            response = self._post(f"/api/v2/query?org={self._server.org}", body, "application/json")
-            if b"\r\n,error" in response:
-                raise RuntimeError(response[-500:].decode())
-            return sum(1 for line in response.splitlines() if line)
-        form = urllib.parse.urlencode({"db": self._server.bucket, "q": text, "epoch": "ms"}).encode()
-        (result,) = json.loads(self._post("/query", form, "application/x-www-form-urlencoded"))["results"]
-        return sum(len(series["values"]) for series in result.get("series", []))
+        body = json.dumps({"query": text, "dialect": {"annotations": [], "header": False}}).encode()
+        response = self._post(f"/api/v2/query?org={self._server.org}", body, "application/json")
+        if b"\r\n,error" in response:
+            raise RuntimeError(response[-500:].decode())
+        return sum(1 for line in response.splitlines() if line)
 
     def _post(self, path: str, body: bytes, kind: str) -> bytes:
         headers = {"Authorization": f"Token {self._server.token}", "Content-Type": kind}

@@ -1,17 +1,8 @@
-"""The permissions in Kafka that each command needs, and the table of them in docs/security.md.
-
-`python -m tallystream_cli.permissions docs/security.md` updates the table.
-"""
+"""The permissions in Kafka that each command needs. docs/security.md has a table of them."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
-
-from tallystream_cli.doc_page import update_page
-
-_START, _END = "<!-- acls -->\n", "<!-- end -->"
 
 
 class Permission(NamedTuple):
@@ -123,23 +114,3 @@ PERMISSIONS = (
 def commands() -> list[str]:
     """Return the commands that need permissions, in the order of the table."""
     return list(dict.fromkeys(one.command for one in PERMISSIONS))
-
-
-def table() -> str:
-    """Return the table of docs/security.md: names for which a command needs the same share a row."""
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for one in PERMISSIONS:
-        names.setdefault((one.command, one.resource, ", ".join(one.operations)), []).append(f"`{one.name}`")
-    rows = [("command", "resource", "operations", "names"), ("---",) * 4]
-    rows += [(*key, ", ".join(found)) for key, found in names.items()]
-    return "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- |", "---|") for row in rows)
-
-
-def update(text: str) -> str:
-    """Return the page with an up-to-date table."""
-    before, start, rest = text.partition(_START)
-    return f"{before}{start}{table()}{_END}{rest.partition(_END)[2]}"
-
-
-if __name__ == "__main__":
-    update_page(Path(sys.argv[1]), update)

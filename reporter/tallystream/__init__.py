@@ -24,7 +24,7 @@ from tallystream.metrics.gauge import Gauge, derived, ratio
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
-from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
+from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow
 from tallystream.metrics.timer import Timer
 from tallystream.progress import ConsumerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
@@ -53,10 +53,8 @@ __all__ = [
     "Position",
     "Sampling",
     "SlidingTimeWindow",
-    "SlidingWindow",
     "TallystreamError",
     "Timer",
-    "Uniform",
     "UpDownCounter",
     "count_exceptions",
     "counted",

@@ -37,10 +37,10 @@ def settings(request: pytest.FixtureRequest) -> Iterator[PushSettings]:
     yield PushSettings(url=URL, generate=generate)
     grafana, wanted = server(), resources(generate)
     for path in (
-        *(f"/v1/provisioning/alert-rules/{one['uid']}" for group in wanted.rule_groups for one in group["rules"]),
+        *(f"/v1/provisioning/alert-rules/{one['uid']}" for one in wanted.rule_group["rules"]),
         *(f"/dashboards/uid/{uid}" for uid in wanted.dashboards),
         f"/folders/{wanted.folder['uid']}",
-        *(f"/datasources/uid/{one['uid']}" for one in wanted.datasources),
+        f"/datasources/uid/{wanted.datasource['uid']}",
         f"/v1/provisioning/contact-points/{wanted.contact_point['uid']}",
     ):
         with suppress(ConfigError):  # it was not written
@@ -76,9 +76,8 @@ def test_push_and_overwrite(settings: PushSettings) -> None:
         "folderUid": saved["meta"]["folderUid"],
     }
     grafana.request("change it", "POST", "/dashboards/db", changed_dashboard)
-    for group in wanted.rule_groups:  # none for InfluxQL
-        path = f"/v1/provisioning/alert-rules/{group['rules'][0]['uid']}"
-        assert grafana.request("read it", "GET", path)["provenance"] == "api"
+    path = f"/v1/provisioning/alert-rules/{wanted.rule_group['rules'][0]['uid']}"
+    assert grafana.request("read it", "GET", path)["provenance"] == "api"
     with pytest.raises(PushRefusedError) as raised:
         push(settings)
     assert uid in str(raised.value)

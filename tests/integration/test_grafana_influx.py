@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.grafana_queries import METRIC_OF, SELECTED, flux, influxql, interpolate
+from support.grafana_queries import METRIC_OF, SELECTED, flux, interpolate
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
-from tallystream_dashboards.grafana.alerts.flux import queries
-from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
-QUERY = {"flux": flux, "influxql": influxql}
 LIMITS = Thresholds(stopped_minutes=MINUTES)
+SETTINGS = Settings(thresholds=LIMITS)
 
 
 class Filled:
@@ -36,15 +35,11 @@ class Filled:
     def __init__(self, store: StoreSettings, end_ms: int) -> None:
         self.store, self.end_ms = store, end_ms
 
-    def query(
-        self, flavour: str, text: str, panel: str = "", metric: str = "records.processed"
-    ) -> list[dict[str, Any]]:
+    def query(self, text: str, panel: str = "", metric: str = "records.processed") -> list[dict[str, Any]]:
         """Return the rows of a query with selected variables."""
         selected = SELECTED | {"bucket": self.store.bucket, "metric": METRIC_OF.get(panel, metric)}
         start_ms = self.end_ms - STEPS * STEP_MS // 2
-        return QUERY[flavour](
-            self.store, interpolate(text, flavour, selected, start_ms=start_ms, end_ms=self.end_ms + 1)
-        )
+        return flux(self.store, interpolate(text, "flux", selected, start_ms=start_ms, end_ms=self.end_ms + 1))
 
 
 def fill(influxdb: Influx, fault: str = "") -> Iterator[Filled]:
@@ -65,22 +60,21 @@ def healthy(influxdb: Influx) -> Iterator[Filled]:
     yield from fill(influxdb)
 
 
-def panels(flavour: Any) -> list[Any]:
+def panels() -> list[Any]:
     """Return every panel of every dashboard as a parameter."""
-    dashboards = resources(Settings(flavour=flavour)).dashboards
     return [
-        pytest.param(flavour, one, id=f"{flavour}-{model['title']}-{one['title']}".replace(" ", "_"))
-        for model in dashboards.values()
+        pytest.param(one, id=f"{model['title']}-{one['title']}".replace(" ", "_"))
+        for model in resources(Settings()).dashboards.values()
         for one in model["panels"]
         if one["type"] != "row"
     ]
 
 
-@pytest.mark.parametrize(("flavour", "panel"), [*panels("flux"), *panels("influxql")])
-def test_every_panel_has_data(healthy: Filled, flavour: str, panel: dict[str, Any]) -> None:
+@pytest.mark.parametrize("panel", panels())
+def test_every_panel_has_data(healthy: Filled, panel: dict[str, Any]) -> None:
     """Each query of each panel returns values, and the columns that name its lines."""
     for target in panel["targets"]:
-        rows = healthy.query(flavour, target["query"], panel["title"])
+        rows = healthy.query(target["query"], panel["title"])
         assert rows, target["query"]
         values = [
             value
@@ -96,33 +90,29 @@ def test_every_panel_has_data(healthy: Filled, flavour: str, panel: dict[str, An
             assert all(named <= row.keys() for row in rows), (named, rows[0])
             # Grafana draws each table of a Flux result as a line, with the labels of its first row.
             lines = {(row.get("table"), *(row[name] for name in sorted(named))) for row in rows}
-            assert flavour == "influxql" or len(lines) == len({row["table"] for row in rows})
+            assert len(lines) == len({row["table"] for row in rows})
 
 
 def labels(panel: dict[str, Any], target: dict[str, Any]) -> set[str]:
     """Return the labels in the names of a query's lines."""
-    named = target.get("alias", "").replace("$m", "$tag_name")
+    named = ""
     for one in panel["fieldConfig"]["overrides"]:
         if one["matcher"] == {"id": "byFrameRefID", "options": target["refId"]}:
             named += "".join(each["value"] for each in one["properties"] if each["id"] == "displayName")
-    return set(re.findall(r"(?:\$tag_|labels\.)(\w+)", named))
+    return set(re.findall(r"labels\.(\w+)", named))
 
 
-@pytest.mark.parametrize("flavour", ["flux", "influxql"])
 @pytest.mark.parametrize(
     ("board", "title"), [("metric", "Sum"), ("metric", "Rate"), ("instances", "Count by instance")]
 )
-def test_a_metric_with_special_characters_can_be_selected(
-    healthy: Filled, flavour: Any, board: str, title: str
-) -> None:
+def test_a_metric_with_special_characters_can_be_selected(healthy: Filled, board: str, title: str) -> None:
     """Quotes, slashes and brackets in a name are escaped."""
-    panels = resources(Settings(flavour=flavour)).dashboards[f"tallystream-{board}"]["panels"]
+    panels = resources(Settings()).dashboards[f"tallystream-{board}"]["panels"]
     (target,) = next(one for one in panels if one["title"] == title and one["type"] != "row")["targets"]
-    assert healthy.query(flavour, target["query"], metric=SPECIAL)
+    assert healthy.query(target["query"], metric=SPECIAL)
 
 
-@pytest.mark.parametrize("flavour", ["flux", "influxql"])
-def test_every_variable_has_values(healthy: Filled, flavour: Any) -> None:
+def test_every_variable_has_values(healthy: Filled) -> None:
     """The query of each variable returns the values that the system wrote."""
     expected = {
         "bucket": healthy.store.bucket,
@@ -132,10 +122,10 @@ def test_every_variable_has_values(healthy: Filled, flavour: Any) -> None:
         "group": "billing",
         "topic": "orders",
     }
-    for model in resources(Settings(flavour=flavour)).dashboards.values():
+    for model in resources(Settings()).dashboards.values():
         for variable in model["templating"]["list"]:
             if variable["type"] == "query":
-                rows = healthy.query(flavour, variable["query"]["query"])
+                rows = healthy.query(variable["query"]["query"])
                 found = {str(value) for row in rows for value in row.values()}
                 metric = (
                     f"instance:{expected['metric']}" if model["title"].endswith("Instances") else expected["metric"]
@@ -146,12 +136,11 @@ def test_every_variable_has_values(healthy: Filled, flavour: Any) -> None:
                 )
 
 
-@pytest.mark.parametrize("flavour", ["flux", "influxql"])
-def test_restarts_are_annotated(healthy: Filled, flavour: Any) -> None:
+def test_restarts_are_annotated(healthy: Filled) -> None:
     """The annotation's query returns the restart with its text."""
-    model = resources(Settings(flavour=flavour)).dashboards["tallystream-metric"]
+    model = resources(Settings()).dashboards["tallystream-metric"]
     (one,) = model["annotations"]["list"]
-    assert {row["text"] for row in healthy.query(flavour, one["target"]["query"])} == {"restart: orders-2"}
+    assert {row["text"] for row in healthy.query(one["target"]["query"])} == {"restart: orders-2"}
 
 
 def test_sums_and_rates_are_exact(healthy: Filled) -> None:
@@ -159,14 +148,14 @@ def test_sums_and_rates_are_exact(healthy: Filled) -> None:
     panels = resources(Settings()).dashboards["tallystream-metric"]["panels"]
     by_title = {one["title"]: one for one in panels if one["type"] != "row"}
     (query,) = by_title["Sum"]["targets"]
-    sums = [row["_value"] for row in healthy.query("flux", query["query"])]
+    sums = [row["_value"] for row in healthy.query(query["query"])]
     assert sums[-1] == STEPS * 60  # two instances, 30 records each in a step
     assert sums == sorted(sums)
     (query,) = by_title["Rate"]["targets"]
-    rates = {round(row["_value"], 2) for row in healthy.query("flux", query["query"])[2:-2]}
+    rates = {round(row["_value"], 2) for row in healthy.query(query["query"])[2:-2]}
     assert rates == {60 / (STEP_MS / 1000)}
     (query,) = by_title["Processed twice"]["targets"]
-    assert {row["_value"] for row in healthy.query("flux", query["query"])} == {0}
+    assert {row["_value"] for row in healthy.query(query["query"])} == {0}
 
 
 SECOND_MS = 1000
@@ -194,43 +183,28 @@ def several(influxdb: Influx) -> Iterator[Filled]:
         yield Filled(store, start_ms + 60 * SECOND_MS)
 
 
-def query_panel(filled: Filled, flavour: Any, board: str, title: str) -> list[dict[str, Any]]:
+def query_panel(filled: Filled, board: str, title: str) -> list[dict[str, Any]]:
     """Run the query of a panel, with all metrics selected, for the minute before the newest point."""
-    model = resources(Settings(flavour=flavour)).dashboards[f"tallystream-{board}"]
+    model = resources(Settings()).dashboards[f"tallystream-{board}"]
     (target,) = next(one for one in model["panels"] if one["title"] == title and one["type"] != "row")["targets"]
     all_values = {one["name"]: one["allValue"] for one in model["templating"]["list"] if "allValue" in one}
     selected = SELECTED | {"bucket": filled.store.bucket, "metric": all_values.get("metric", "records.processed")}
-    span = {"start_ms": filled.end_ms - 60 * SECOND_MS, "end_ms": filled.end_ms + (flavour == "flux")}
-    return QUERY[flavour](filled.store, interpolate(target["query"], flavour, selected, step_s=15, **span))
+    span = {"start_ms": filled.end_ms - 60 * SECOND_MS, "end_ms": filled.end_ms + 1}
+    return flux(filled.store, interpolate(target["query"], "flux", selected, step_s=15, **span))
 
 
 def test_sums_over_series_that_are_written_at_different_times_are_exact(several: Filled) -> None:
-    """In Flux and InfluxQL, a present sum adds the newest point of each series, and a rate adds their growth.
-
-    In InfluxQL, sums over time have a line for each series, whose points hold. All metrics do not include the values of
-    single instances.
-    """
+    """A sum adds the newest point of each series. All metrics do not include the values of single instances."""
     total = 2 * (1000 + 600) + 1000
-    (now,) = query_panel(several, "flux", "overview", "Sums now")
+    (now,) = query_panel(several, "overview", "Sums now")
     assert (now["Metric"], now["Sum"]) == ("records.processed", total)
-    (now,) = query_panel(several, "influxql", "overview", "Sums now")
-    assert (now["name"], now["app"], now["sum"]) == ("records.processed", "orders", total)
     for board, suffix in (("overview", " by metric and app"), ("metric", "")):
-        assert query_panel(several, "flux", board, f"Sum{suffix}")[-1]["_value"] == total
-        lines = query_panel(several, "influxql", board, f"Sum{suffix}")
-        assert {row["name"] for row in lines} == {"records.processed"}
-        fast, slow, idle = ([row["sum"] for row in lines if row["topic"] == topic] for topic in ADDED)
-        assert fast == [1120, 1270, 1420, 1570, 1600]
-        assert slow == [1000, 1000, 1300, 1300, 1600]
-        assert idle == [1000] * 5
-        rates = query_panel(several, "influxql", board, f"Rate{suffix}")
-        assert {row["name"] for row in rates} == {"records.processed"}
-        assert [row["rate"] for row in rates] == [0, 10, (150 + 300) / 15, 10, (30 + 300) / 15]
+        assert query_panel(several, board, f"Sum{suffix}")[-1]["_value"] == total
 
 
 def test_the_values_of_an_instance_are_added_over_its_series(several: Filled) -> None:
     """Each window adds the newest point of each series that was written in it; the windows are in order of time."""
-    rows = query_panel(several, "flux", "instances", "Count by instance")
+    rows = query_panel(several, "instances", "Count by instance")
     assert [row["_value"] for row in rows] == [3 * 77, 77, 2 * 77, 77, 2 * 77]
     times = [row["_time"].timestamp() * 1000 - several.end_ms for row in rows]
     assert times == [-45_000, -30_000, -15_000, 0, 1]
@@ -238,8 +212,8 @@ def test_the_values_of_an_instance_are_added_over_its_series(several: Filled) ->
 
 def measured(filled: Filled) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each rule's query."""
-    texts = queries(Settings(bucket=filled.store.bucket, thresholds=LIMITS))
-    return {slug: flux(filled.store, text) for slug, text in texts.items()}
+    settings = Settings(bucket=filled.store.bucket, thresholds=LIMITS)
+    return {rule.slug: flux(filled.store, rule.query(settings)) for rule in RULES}
 
 
 def test_no_rule_fires_without_a_fault(healthy: Filled) -> None:
@@ -247,7 +221,7 @@ def test_no_rule_fires_without_a_fault(healthy: Filled) -> None:
     found = measured(healthy)
     for rule in RULES:
         rows = found[rule.slug]
-        assert [row for row in rows if row["_value"] > rule.limit(LIMITS)] == [], rule.slug
+        assert [row for row in rows if row["_value"] > rule.limit(SETTINGS)] == [], rule.slug
         assert all(isinstance(row["_value"], float) for row in rows)
         assert all(set(rule.labels) <= row.keys() for row in rows)
         assert rows or rule.slug == "lag-status"  # it has rows only for bad statuses
@@ -258,7 +232,7 @@ def test_no_rule_fires_without_a_fault(healthy: Filled) -> None:
 def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
     """On data with the rule's fault, a value is above the limit, with the labels of the fault."""
     for filled in fill(influxdb, rule.slug):
-        rows = [row for row in measured(filled)[rule.slug] if row["_value"] > rule.limit(LIMITS)]
+        rows = [row for row in measured(filled)[rule.slug] if row["_value"] > rule.limit(SETTINGS)]
         assert rows
         labels = {name: row[name] for row in rows[:1] for name in rule.labels}
         assert labels == {
@@ -267,5 +241,4 @@ def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
             "lag-status": {"group": "billing", "status": "STOP"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
-            "clock-skew": {"group": "billing"},
         }.get(rule.slug, {})

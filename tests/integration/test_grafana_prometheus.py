@@ -15,10 +15,9 @@ from support import images
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-from tallystream_dashboards.grafana.alerts.prometheus import alert_name
-from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.generate import files
 from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.rules import RULES, alert_name
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Point
-    from tallystream_dashboards.grafana.alerts.rules import Rule
+    from tallystream_dashboards.grafana.rules import Rule
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +48,6 @@ FIRED: dict[str, tuple[dict[str, str], str]] = {
     "processed-twice": ({"app": "orders", "metric": "records_processed"}, "50"),
     "aggregator-down": ({}, "1"),
     "collector-down": ({}, "1"),
-    "clock-skew": ({"group": "billing"}, "37"),
 }
 """The alert of each rule on its fault: its labels, and the measured number."""
 
@@ -203,16 +201,11 @@ def alert(rule: Rule) -> dict[str, Any]:
     """Return the alert that a rule must send."""
     labels, value = FIRED[rule.slug]
 
-    def filled(text: str) -> str:
-        text = rule.text(text, LIMITS, value=value, label="<NAME>")
-        return re.sub(r"<(\w+)>", lambda match: labels[match[1]], text)
-
+    texts = rule.annotations(SETTINGS, value=value, label="<NAME>")
     return {
         "exp_labels": {"severity": rule.severity, "owner": "tallystream", **labels},
         "exp_annotations": {
-            "summary": filled(rule.summary),
-            "description": f"{filled(rule.reason)} What to do: {filled(rule.action)}",
-            "runbook_url": f"docs/runbook.md#{rule.slug}",
+            name: re.sub(r"<(\w+)>", lambda match: labels[match[1]], text) for name, text in texts.items()
         },
     }
 

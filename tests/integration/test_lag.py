@@ -9,8 +9,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from support.commands import command
 from support.lag_broker import commit, fill, member
@@ -18,19 +17,15 @@ from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
-from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker
-from tallystream_dashboards.lag.offsets import GroupOffsets, NextRecord
 from tallystream_dashboards.lag.reader import read_groups
-from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import LAG
-from tallystream_dashboards.lag.time_lag import NO_LAG
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_cli.servers.broker import KafkaBroker
+    from tallystream_dashboards.lag.offsets import GroupOffsets
 
 pytestmark = pytest.mark.integration
 
@@ -106,55 +101,6 @@ def test_a_stop_does_not_wait_for_the_broker() -> None:
         OffsetFetcher(admin, timeout=600, stopping=lambda: True).fetch(Patterns())
 
 
-def test_a_fast_clock_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A producer whose clock is an hour ahead is shown as skew, and the time lag does not depend on it."""
-    topic, group = topic_prefix + "events", topic_prefix + "billing"
-    fill(broker, admin, topic, partitions=1, records=3)
-    commit(admin, group, topic, {0: 3})
-    now, ahead_ms = time.time(), 3_600_000
-    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
-    tracker = LagTracker(fetcher, Patterns((group,)), Rules(), clock=lambda: now)
-    assert tracker.round().states[0].skew_ms is None
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
-    assert producer.flush(30) == 0
-    now += 31
-    (state,) = tracker.round().states
-    assert state.skew_ms is not None
-    assert ahead_ms - 60_000 < state.skew_ms <= ahead_ms
-    assert state.time_lag is not None
-    assert state.time_lag.seconds <= 31
-
-
-def test_offsets_without_a_record_are_no_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """The marker of a transaction at the end is no lag. The timestamp of a waiting record is read."""
-    topic = topic_prefix + "events"
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic_prefix + "tx"})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"one", timestamp=1_700_000_000_000)
-    producer.commit_transaction(30)
-    waiting, done = topic_prefix + "waiting", topic_prefix + "done"
-    commit(admin, waiting, topic, {0: 0})
-    commit(admin, done, topic, {0: 1})
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    reader = RecordReader(kafka, seconds=30, stopping=lambda: False)
-    records = {}
-    for _ in range(2):  # a reader has one position in a partition: the other offset is read in the next round
-        records |= reader.read({((topic, 0), 0), ((topic, 0), 1)})
-    assert records == {
-        ((topic, 0), 0): NextRecord(1_700_000_000_000),
-        ((topic, 0), 1): NextRecord(None, exists=False),
-    }
-    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
-    read_records = RecordReader(kafka, seconds=30, stopping=lambda: False).read
-    tracker = LagTracker(fetcher, Patterns((done,)), Rules(), clock=time.time, read_records=read_records)
-    (state,) = tracker.round().states
-    assert (state.lag, state.time_lag, state.evaluation.status) == (1, NO_LAG, Status.OK)
-    assert "transaction markers" in state.partitions[0].evaluation.reason
-
-
 def test_the_collector_writes_lag_to_the_store_and_serves_it(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -166,7 +112,7 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
     spec, ready, log, port = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log", free_port()
     arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
     arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
-    arguments += ["--http-port", str(port), "--record-timestamps"]
+    arguments += ["--http-port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(command(*arguments), stdout=output, stderr=output)
 
@@ -188,7 +134,6 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         wait_until(lambda: get("/" + group)["lag"] == 5, 60, "the commit is read")
         (partition,) = get("/" + group)["partitions"]
         assert (partition["committed"], partition["end"], partition["lag"]) == (95, 100, 5)
-        wait_until(lambda: get("/" + group)["partitions"][0]["record_ms"], 60, "the record's timestamp is read")
         admin.delete_consumer_groups([deleted])[deleted].result(30)
         wait_until(lambda: get("/" + deleted)["gone"], 60, "the group is found to be gone")
         now_ms = round(time.time() * 1000)

@@ -13,7 +13,6 @@ from confluent_kafka.admin import NewTopic
 from support.lag_broker import commit, commit_without_group_id, delete_group_without_id, fill, member
 from support.wait import wait_until
 from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, BrokerUnavailableError, OffsetFetcher
-from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 from tallystream_dashboards.lag.status import Rules, Status
@@ -31,25 +30,13 @@ pytestmark = pytest.mark.integration
 class Collecting:
     """A collector of one group, by a clock that the test advances, so that a group that stopped is seen at once."""
 
-    def __init__(
-        self,
-        broker: KafkaBroker,
-        admin: AdminClient,
-        group: str,
-        *,
-        timestamps: bool = False,
-        assigned_only: bool = False,
-    ) -> None:
+    def __init__(self, admin: AdminClient, group: str) -> None:
         self._now = time.time()
-        kafka = {"bootstrap.servers": broker.bootstrap_servers}
-        records = RecordReader(kafka, seconds=30, stopping=lambda: False)
         self._tracker = LagTracker(
             OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: self._now),
             Patterns((group,)),
             Rules(window_s=100),
             clock=lambda: self._now,
-            assigned_only=assigned_only,
-            read_records=records.read if timestamps else None,
         )
 
     def state(self) -> GroupState:
@@ -90,30 +77,12 @@ def test_records_behind_an_open_transaction_wait(broker: KafkaBroker, admin: Adm
         other.produce(topic, b"x", partition=0)
     assert other.flush(30) == 0
     commit(admin, group, topic, {0: 0})
-    state = Collecting(broker, admin, group, timestamps=True).state()
+    state = Collecting(admin, group).state()
     hanging.abort_transaction(30)
     assert (state.evaluation.status, state.lag) == (Status.ERR, 10)
     assert state.partitions[0].evaluation.status is Status.STOP
     assert "10 records wait" in state.evaluation.reason
     assert "A transaction is open from offset 0 on" in state.evaluation.reason
-    assert state.partitions[0].record_ms is not None
-
-
-@pytest.mark.parametrize(("committed", "status"), [(0, Status.ERR), (9, Status.OK)])
-def test_records_of_an_aborted_transaction_wait(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, committed: int, status: Status
-) -> None:
-    """Only the marker of a transaction at the end is nothing to read, for any isolation level."""
-    topic, group = topic_prefix + "events", topic_prefix + "stopped"
-    aborting = transactional(broker, admin, topic)
-    for _ in range(9):
-        aborting.produce(topic, b"x", partition=0)
-    assert aborting.flush(30) == 0
-    aborting.abort_transaction(30)
-    commit(admin, group, topic, {0: committed})
-    state = Collecting(broker, admin, group, timestamps=True).state()
-    assert (state.evaluation.status, state.lag) == (status, 10 - committed)
-    assert "A transaction is open" not in state.evaluation.reason
 
 
 def test_offsets_that_retention_deleted_are_named(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
@@ -123,14 +92,14 @@ def test_offsets_that_retention_deleted_are_named(broker: KafkaBroker, admin: Ad
     commit(admin, group, topic, {0: 4})
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, 10)]).values()
     deleted.result(30)
-    state = Collecting(broker, admin, group, timestamps=True).state()
+    state = Collecting(admin, group).state()
     assert (state.evaluation.status, state.lag, state.time_lag) == (Status.WARN, 6, NO_LAG)
     assert "6 offsets were deleted before they were read." in state.evaluation.reason
     assert "6 records wait" not in state.evaluation.reason
 
 
 def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """Records of other applications in it are a warning that says why, and an option leaves the topic out."""
+    """Records of other applications in it are a warning that says why."""
     old, new, group = topic_prefix + "old", topic_prefix + "new", topic_prefix + "moved"
     for topic in (old, new):
         fill(broker, admin, topic, partitions=1, records=3)
@@ -139,12 +108,10 @@ def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, to
         read = consumer.consume(3, timeout=60)
         assert len(read) == 3
         consumer.commit(read[-1], asynchronous=False)
-        state = Collecting(broker, admin, group).state()
-        without = Collecting(broker, admin, group, assigned_only=True).state()
+        state = Collecting(admin, group).state()
     found = {one.topic: one.evaluation for one in state.partitions}
     assert (found[new].status, found[old].status, state.evaluation.status) == (Status.OK, Status.WARN, Status.WARN)
     assert "no member has this partition" in found[old].reason
-    assert ([one.topic for one in without.partitions], without.evaluation.status) == ([new], Status.OK)
 
 
 def test_the_group_with_the_empty_id(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:

@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 PROGRAM = """
-    import os, sys, warnings
+    import os, sys
     from tallystream import KafkaReporter
     from tallystream import pyformance_compat as pyformance
-
-    warnings.simplefilter("ignore", pyformance.CounterFellWarning)
 
     @pyformance.time_calls
     def work(jobs):

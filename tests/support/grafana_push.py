@@ -73,7 +73,7 @@ def generator(change: Callable[[Resources], object] = lambda _: None) -> Callabl
     def generate(settings: Settings) -> Resources:
         boards = {one["uid"]: one for one in (dashboard("overview", "Sums", "Rates"), dashboard("lag", "Worst"))}
         group = {"title": "lag", "folderUid": "tallystream-folder", "interval": 60, "rules": [rule("a"), rule("b", 9)]}
-        generated = copy.deepcopy(replace(resources(settings), dashboards=boards, rule_groups=[group]))
+        generated = copy.deepcopy(replace(resources(settings), dashboards=boards, rule_group=group))
         change(generated)
         return generated
 

@@ -1,7 +1,7 @@
 """Run the queries of dashboards as Grafana does: interpolate variables and macros, then ask the store.
 
 Sources: "Variable syntax" (formats regex and the default of each data source), "Template variables" of the InfluxDB and
-Prometheus data sources, "Annotate visualizations" (grafana.com/docs). InfluxQL goes to InfluxDB's compatible /query.
+Prometheus data sources, "Annotate visualizations" (grafana.com/docs).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from support.prometheus import Prometheus
-from tallystream_dashboards.grafana.queries.influxql import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 VARIABLE = re.compile(r"\$(?:([a-z_]\w*)|\{(\w+)(?::(\w+))?\})")
-BUILT_IN = frozenset(
-    {"timeFilter", "__interval", "__interval_ms", "__rate_interval", "__url_time_range", "__value", "__data", "__field"}
-)
+BUILT_IN = frozenset({"__interval", "__rate_interval", "__url_time_range", "__value", "__data", "__field"})
 SELECTED: dict[str, str | list[str]] = {
     "app": ["orders"],
     "instance": ["orders-1", "orders-2"],
@@ -61,11 +58,6 @@ def interpolate(
     )
     macros = {
         "flux": {"v.timeRangeStart": start, "v.timeRangeStop": end, "v.windowPeriod": f"{step_s}s"},
-        "influxql": {
-            "$timeFilter": f"time >= {start_ms}ms and time <= {end_ms}ms",
-            "$__interval": f"{step_s}s",
-            "$__interval_ms": f"{step_s * 1000}",
-        },
         "prometheus": {"$__rate_interval": f"{4 * step_s}s", "$__interval": f"{step_s}s"},
     }[flavour]
     for macro, value in sorted(macros.items(), key=lambda item: -len(item[0])):
@@ -78,7 +70,7 @@ def interpolate(
 
 
 def _format(value: str | list[str], fmt: str, flavour: str) -> str:
-    if isinstance(value, str) and (value in {".*", ".+", ALL} or (not fmt and flavour != "prometheus")):
+    if isinstance(value, str) and (value in {".*", ".+"} or (not fmt and flavour != "prometheus")):
         return value
     escape = _promql if flavour == "prometheus" and not fmt else _regex
     if isinstance(value, str):
@@ -101,23 +93,6 @@ def flux(store: StoreSettings, text: str) -> list[Row]:
     with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
         tables = client.query_api().query(text)
     return [dict(record.values) for table in tables for record in table.records]
-
-
-def influxql(store: StoreSettings, text: str) -> list[Row]:
-    """Run an InfluxQL query, and return the rows of all series, each with the tags of its series.
-
-    InfluxDB maps each bucket to a database of its name, unless there is another mapping of that database.
-    """
-    form = urllib.parse.urlencode({"db": store.bucket, "q": text, "epoch": "ms"}).encode()
-    request = urllib.request.Request(f"{store.where}/query", form, {"Authorization": f"Token {store.token}"})
-    with urllib.request.urlopen(request, timeout=30) as response:
-        (result,) = json.load(response)["results"]
-    assert "error" not in result, (result, text)
-    return [
-        {"name": series.get("name"), **series.get("tags", {}), **dict(zip(series["columns"], values, strict=True))}
-        for series in result.get("series", [])
-        for values in series["values"]
-    ]
 
 
 @contextmanager

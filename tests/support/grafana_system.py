@@ -180,8 +180,6 @@ class System:
             group("tallystream-aggregator", (end, end), topic="metrics", members=0),
             group("tallystream-shipper", (shipper, end), topic="metrics-agg", members=0),
         )
-        skew_ms = 37_000 if self._has("clock-skew", step) else 0
-        self._rounds.newest_records = {("orders", 0): (end - 1, self._now_ms + skew_ms)}
         self.points += self._rounds.points(round_, self._now_ms)
         self._lag_api.publish(self._rounds.newest_round)
 

@@ -12,10 +12,10 @@ from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets, R
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from tallystream_aggregator.sinks.base import Point, PointReader
-    from tallystream_dashboards.lag.offsets import NextRecord, PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
     from tallystream_dashboards.lag.state import GroupState
 
 
@@ -40,18 +40,14 @@ def group(
 class Rounds:
     """The collector's tracker and recorder, over a broker that returns the given rounds."""
 
-    def __init__(self, rules: Rules | None = None, *, assigned_only: bool = False) -> None:
-        self.newest_records: dict[PartitionId, tuple[int, int]] = {}
+    def __init__(self, rules: Rules | None = None) -> None:
         self.open_from: dict[PartitionId, int] = {}
-        self.records: Mapping[tuple[PartitionId, int], NextRecord] = {}
         self.newest_round = Round((), {}, 0)
         self._tracker = LagTracker(
             self,
             Patterns(),
             rules or Rules(),
             clock=lambda: self._offsets.ts_ms / 1000,
-            assigned_only=assigned_only,
-            read_records=lambda _: self.records,
         )
         self._recorder = Recorder()
         self._offsets = round_of()
@@ -61,17 +57,13 @@ class Rounds:
         deleted = frozenset(known) - {group.group for group in self._offsets.groups}
         return replace(self._offsets, deleted=deleted)
 
-    def newest(self, _partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return the record with the highest timestamp of each partition."""
-        return self.newest_records
-
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return where open transactions begin in those of the partitions that have one."""
         return {one: offset for one in partitions if (offset := self.open_from.get(one)) is not None}
 
     def points(self, offsets: RoundOffsets, ts_ms: int) -> list[Point]:
         """Run a round with these offsets and return its points."""
-        self._offsets = replace(offsets, requested_ms=ts_ms, ts_ms=ts_ms)
+        self._offsets = replace(offsets, ts_ms=ts_ms)
         self.newest_round = self._tracker.round()
         return self._recorder.points(self.newest_round)
 

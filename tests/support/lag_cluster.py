@@ -39,7 +39,6 @@ class Cluster:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.ends: dict[PartitionId, int] = {}
-        self.newest: dict[PartitionId, tuple[int, int]] = {}
         self.fail: set[tuple[object, ...]] = set()
         self.unlisted: set[str] = set()
         self.listing_fails = False
@@ -80,18 +79,14 @@ class Cluster:
         return answers
 
     def list_offsets(self, request: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        """Return starts, ends, or the records with the highest timestamps."""
+        """Return starts or ends."""
         answers = {}
         if kafka_admin.LATEST in request.values():
             self.on_request("ends")
         for one, spec in request.items():
             partition = (one.topic, one.partition)
-            offset, timestamp = 0, -1
-            if spec is kafka_admin.LATEST:
-                offset = self.ends[partition]
-            elif spec is kafka_admin.NEWEST:
-                offset, timestamp = self.newest.get(partition, (-1, -1))
-            answers[one] = self._answer(("end", *partition), SimpleNamespace(offset=offset, timestamp=timestamp))
+            offset = self.ends[partition] if spec is kafka_admin.LATEST else 0
+            answers[one] = self._answer(("end", *partition), SimpleNamespace(offset=offset))
         return answers
 
     def _description(self, name: str) -> SimpleNamespace:

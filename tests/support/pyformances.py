@@ -50,7 +50,6 @@ def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]
         random.seed(seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"setDaemon\(\) is deprecated")
-            warnings.simplefilter("ignore", ours.CounterFellWarning)
             results.append(program(library, Clock()))
     return results[0], results[1]
 

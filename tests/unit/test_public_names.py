@@ -14,7 +14,7 @@ MODULES = {
         "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
-        "MetricTypeError Position Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform "
+        "MetricTypeError Position Sampling SlidingTimeWindow TallystreamError Timer "
         "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
         "timed timer updown"
     ),
@@ -26,12 +26,12 @@ MODULES = {
     "tallystream.bridges.opentelemetry": "OpenTelemetrySource",
     "tallystream.bridges.prometheus": "Collects PrometheusSource",
     "tallystream.pyformance_compat": (
-        "CounterFellWarning MetricsRegistry RegexRegistry call_too_long clear count_calls counter "
+        "MetricsRegistry RegexRegistry call_too_long clear count_calls counter "
         "dump_metrics gauge global_registry hist_calls histogram meter meter_calls meters registry reporters "
         "set_global_registry stats time_calls timer"
     ),
     "tallystream.pyformance_compat.meters": (
-        "CallbackGauge Counter CounterFellWarning Gauge Histogram Meter SimpleGauge Timer TimerContext"
+        "CallbackGauge Counter Gauge Histogram Meter SimpleGauge Timer TimerContext"
     ),
     "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter InfluxReporter Reporter"),
     "tallystream.pyformance_compat.stats": ("ExpDecayingSample SlidingTimeWindowSample Snapshot"),

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 CaFile = Annotated[
     Path | None, typer.Option(help="CA certificates (PEM) to trust instead of the system's.", dir_okay=False)
 ]
-Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux, influxql or prometheus.")]
+Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux or prometheus.")]
 DatasourceUrl = Annotated[
     str, typer.Option(help="The store's URL for Grafana; by default its usual port on localhost.")
 ]
 DatasourceName = Annotated[str, typer.Option(help='The data source\'s name; by default "Tallystream Flux" and so on.')]
 Org = Annotated[str, typer.Option(help="InfluxDB's organization.", envvar="INFLUXDB_ORG")]
-Bucket = Annotated[
-    str, typer.Option(help="InfluxDB's bucket; for InfluxQL, the database mapped to it.", envvar="INFLUXDB_BUCKET")
-]
+Bucket = Annotated[str, typer.Option(help="InfluxDB's bucket.", envvar="INFLUXDB_BUCKET")]
 Folder = Annotated[str, typer.Option(help="The title of the folder in Grafana.")]
 UidPrefix = Annotated[
     str, typer.Option(help="The prefix of every uid; two systems in one Grafana need different ones.")
@@ -43,6 +41,17 @@ Threshold = Annotated[
         metavar="NAME=NUMBER", help="When an alert rule fires, as in lag-seconds=60; repeatable (docs/grafana.md)."
     ),
 ]
+
+
+class PushCommand(o.Sections):
+    """The sections of the help of `dashboards push`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Push": ("grafana_url", "dry_run", "force", "ca_file"),
+        "Data source": ("flavour", "datasource_url", "datasource_name", "org", "bucket"),
+        "Dashboards": ("folder", "uid_prefix"),
+        "Alert rules": ("threshold", "runbook_url", "contact", "contact_address"),
+    }
 
 
 def generate(

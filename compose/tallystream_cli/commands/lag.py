@@ -11,6 +11,18 @@ from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
 
+class CollectCommand(o.Sections):
+    """The sections of the help of `lag collect`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Store": ("store", "org", "bucket", "retention_days", "full_hours"),
+        "Groups and rounds": ("interval", "include", "exclude", "ready_file"),
+        "Status": ("window", "stop_after", "allowed_lag", "warn_age", "err_age"),
+        "Kafka and security": ("bootstrap_servers", "kafka"),
+        "For programs": ("http_port", "http_address"),
+    }
+
+
 def page(
     *,
     store: o.Store,
@@ -104,20 +116,11 @@ def lag_collect(
         list[str] | None,
         typer.Option(metavar="PATTERN", help="A shell pattern of groups to leave out; repeatable."),
     ] = None,
-    assigned_only: Annotated[
-        bool,
-        typer.Option(
-            "--assigned-only", help="Leave out topics of which no member has a partition, if members have others."
-        ),
-    ] = False,
     window: o.Window = None,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = None,
     warn_age: o.WarnAge = None,
     err_age: o.ErrAge = None,
-    record_timestamps: Annotated[
-        bool, typer.Option("--record-timestamps", help="Read the oldest unconsumed records for their timestamps.")
-    ] = False,
     full_hours: Annotated[
         float,
         typer.Option(help="Hours to keep every round; older lag keeps one round in five minutes, 0 keeps every round."),
@@ -140,8 +143,6 @@ def lag_collect(
         include=tuple(include or ("*",)),
         exclude=tuple(exclude or ()),
         rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
-        assigned_only=assigned_only,
-        record_timestamps=record_timestamps,
         full_hours=full_hours,
         http_port=http_port,
         http_address=http_address,

@@ -112,10 +112,6 @@ def demo(
         int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes half a minute.")] = False,
-    otlp: Annotated[
-        bool,
-        typer.Option("--otlp", help="Let one of the two consumers publish its metrics through the OpenTelemetry SDK."),
-    ] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[
@@ -133,7 +129,6 @@ def demo(
     settings = DemoSettings(
         events=events,
         quick=quick,
-        otlp=otlp,
         headless=headless,
         keep=keep,
         data=data,

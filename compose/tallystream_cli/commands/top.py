@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -15,17 +16,17 @@ def top(
     store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two refreshes, 0.5 to 3600.")] = 2.0,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
-    It ends with q, Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read with --once or --json.
+    It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
     """
-    from tallystream_cli.top.run import TopSettings, run
+    from tallystream_dashboards.terminal.show import TableSettings
+    from tallystream_dashboards.terminal.top import run
 
-    settings = TopSettings(
-        store=discovery.readable_store(store, org, bucket), interval_s=interval, once=once, json=json
-    )
-    raise typer.Exit(run(settings))
+    watch = sys.stdout.isatty() and not once and not json
+    chosen = discovery.readable_store(store, org, bucket)
+    raise typer.Exit(run(TableSettings(store=chosen, watch=watch, json=json, every_s=every)))

@@ -2,8 +2,6 @@
 
     python -m tallystream_cli.demo.app --bootstrap-servers HOST:PORT --instance app-1 --journal FILE
 
-It embeds the reporter or, with --otlp-topic, the OpenTelemetry SDK.
-
 It processes flights in batches. After each batch it writes its journal, reports, and then commits. A committed event is
 therefore always in the sums. An event that was reported but not committed is processed again and counted twice.
 """
@@ -22,13 +20,11 @@ from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_cli.demo import events
-from tallystream_cli.demo.app_metrics import ReporterMetrics
+from tallystream_cli.demo.app_metrics import AppMetrics
 from tallystream_cli.demo.journal import JournalWriter, Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from tallystream_cli.demo.app_metrics import AppMetrics
 
 GROUP = "flights"
 POLL_S = 0.2
@@ -151,16 +147,6 @@ def spans(messages: Iterable[Message]) -> list[Span]:
     return [(partition, first, end) for partition, ranges in sorted(by_partition.items()) for first, end in ranges]
 
 
-def metrics_of(options: argparse.Namespace) -> AppMetrics:
-    """Return the metrics that the options select."""
-    servers, instance = options.bootstrap_servers, options.instance
-    if options.otlp_topic:
-        from tallystream_cli.demo.otlp_metrics import OtlpMetrics
-
-        return OtlpMetrics(servers, instance, options.otlp_topic)
-    return ReporterMetrics(servers, instance, options.metrics_topic, positions=not options.no_positions)
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tallystream_cli.demo.app", description="Process flights.")
@@ -171,8 +157,6 @@ def parser() -> argparse.ArgumentParser:
     add("--topic", default=events.TOPIC, help="the topic to process (%(default)s)")
     add("--group", default=GROUP, help="the consumer group (%(default)s)")
     add("--metrics-topic", default="metrics", help="the topic for the metrics (%(default)s)")
-    add("--otlp-topic", help="publish the metrics to this topic through the OpenTelemetry SDK")
-    add("--no-positions", action="store_true", help="report no positions, as when an instance of the group can't")
     add("--batch", type=int, default=2000, help="the maximum number of events in a batch (%(default)s)")
     add("--session-timeout-ms", type=int, default=6000, help="the group's session timeout (%(default)s)")
     add("--hold-after-report", type=Path, help="when this file exists, stop between the next report and its commit")
@@ -185,7 +169,8 @@ def main() -> int:
     """Run one instance until SIGTERM or SIGINT."""
     options = parser().parse_args()
     with JournalWriter(options.journal) as journal:
-        app = FlightsApp(options, metrics_of(options), journal)
+        metrics = AppMetrics(options.bootstrap_servers, options.instance, options.metrics_topic)
+        app = FlightsApp(options, metrics, journal)
         app.stop.install()
         app.run()
     return 0

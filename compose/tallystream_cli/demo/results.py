@@ -16,7 +16,7 @@ from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_cli.demo import journal, offsets
-from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, DURATION, EARLY, PROCESSED
+from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, PROCESSED
 from tallystream_cli.demo.sums import FIELDS, positions_covered, read_points
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: S
     Raises:
         StuckError: one of them makes no progress.
     """
-    for topic in replayed(topics):
-        _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topic)
+    _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topics.metrics)
     _wait_for_group(scenario, bootstrap_servers, SHIPPER, topics.agg)
     sums.refresh()
 
@@ -51,18 +50,13 @@ def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topi
         )
 
 
-def replayed(topics: Topics) -> tuple[str, ...]:
-    """Return the topics that the applications publish to, which are replayed."""
-    return (topics.metrics, *topics.otlp)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """The numbers to compare, each from its own source.
 
     `sums`, `store` and `replay` are the fields of every sum by metric. `acknowledged` (from the journals) and
     `replayed` count records by instance. `lives` are those of app-2. The others are numbers of records, unless their
-    name says something else. With `otlp_topic`, app-2 published its metrics there, and no instance has positions.
+    name says something else.
     """
 
     sent: int
@@ -80,8 +74,6 @@ class Results:
     dead_letters: int
     acknowledged: Mapping[str, int]
     replayed: Mapping[str, int]
-    journal_app_2: int = 0
-    otlp_topic: str = ""
     sums: Mapping[Key, Values] = field(default_factory=dict)
     store: Mapping[Key, Values] = field(default_factory=dict)
     replay: Mapping[Key, Values] = field(default_factory=dict)
@@ -103,9 +95,8 @@ def collect(
     values = sums.sums.values()
     with closing(open_reader(store)) as reader:
         in_store = read_points(reader, values)
-    replay = Replay(Settings(otlp_topics=topics.otlp))
-    selection = Selection(topics.metrics, otlp=topics.otlp)
-    broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, selection, clients.READING)
+    replay = Replay(Settings())
+    broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topics.metrics), clients.READING)
     for place in (Place(topic, number) for topic, numbers in broker.partitions().items() for number in numbers):
         for _, at_ms, key, value in committed_records(broker, place):
             replay.apply(str(place), at_ms, key, value)
@@ -132,8 +123,6 @@ def collect(
         dead_letters=sum(1 for _ in committed_records(broker, Place(topics.dead, 0))),
         acknowledged={instance: journal.acknowledged(of_instance) for instance, of_instance in by_instance.items()},
         replayed=counts,
-        journal_app_2=journal.processed(by_instance["app-2"]),
-        otlp_topic=",".join(topics.otlp),
         sums=values,
         store=in_store,
         replay=_sums_of(replay),
@@ -162,16 +151,6 @@ def rows(results: Results) -> list[Row]:
     """Return the table."""
     acknowledged, replayed = sum(results.acknowledged.values()), sum(results.replayed.values())
     in_sums = all(count <= results.replayed.get(instance, 0) for instance, count in results.acknowledged.items())
-    otlp = results.otlp_topic
-    through_otlp = _equal(
-        f"processed by app-2, by {otlp}",
-        results.replayed.get("app-2", 0),
-        "by its journal",
-        results.journal_app_2,
-    )
-    positions = _equal(
-        "different events, by the positions", results.covered, "by the journals' offsets", results.journal_covered
-    )
     return [
         Row("events sent", _text(results.sent)),
         _equal("processed, by the sums", results.processed, "by the journals", results.journal_processed),
@@ -185,7 +164,9 @@ def rows(results: Results) -> list[Row]:
             _text(results.duplicates),
             0 < results.held <= results.duplicates,
         ),
-        through_otlp if otlp else positions,
+        _equal(
+            "different events, by the positions", results.covered, "by the journals' offsets", results.journal_covered
+        ),
         _equal("different events, by the journals", results.journal_covered, "events sent", results.sent),
         _equal(
             "flights with a delay, by the sums",
@@ -195,17 +176,12 @@ def rows(results: Results) -> list[Row]:
         ),
         _equal(
             "minutes of delay, by the sums",
-            _minutes(results),
+            _sum_of(results, DELAY, "sum"),
             "by the journals",
             results.journal_delay_sum,
         ),
-        _equal(
-            "batches, by the sums",
-            _sum_of(results, BATCH, "count") + _sum_of(results, DURATION, "count"),
-            "by the journals",
-            results.journal_batches,
-        ),
-        _same(results.sums, f"a replay of metrics{f' and {otlp}' if otlp else ''}", results.replay),
+        _equal("batches, by the sums", _sum_of(results, BATCH, "count"), "by the journals", results.journal_batches),
+        _same(results.sums, "a replay of metrics", results.replay),
         _same(results.sums, "the store", results.store),
         Row(
             "acknowledged increments, by the journals",
@@ -252,12 +228,6 @@ def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> l
 
 def _sum_of(results: Results, name: str, field_: str) -> int:
     return int(sum(values[field_] for key, values in results.sums.items() if key[1] == name and field_ in values))
-
-
-def _minutes(results: Results) -> int:
-    """Return the sum of all delays; those of early flights are negative."""
-    delays = [(key[3], values["sum"]) for key, values in results.sums.items() if key[1] == DELAY and "sum" in values]
-    return int(sum(-minutes if (DIRECTION, EARLY) in tags else minutes for tags, minutes in delays))
 
 
 def _text(number: int) -> str:

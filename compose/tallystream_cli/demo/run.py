@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.demo import events
 from tallystream_cli.demo.display import Display
-from tallystream_cli.demo.results import Row, catch_up, collect, exact, replayed, rows
+from tallystream_cli.demo.results import Row, catch_up, collect, exact, rows
 from tallystream_cli.demo.scenario import PROCESSED, SENT, Scenario
 from tallystream_cli.demo.sums import SumsReader
 from tallystream_cli.local.interrupts import Interrupts
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 ALL_EVENTS = events.ROWS * events.REPETITIONS
 QUICK_EVENTS = 100_000
 MIN_EVENTS, MAX_EVENTS = 20_000, 100_000_000
-OTLP_TOPIC = "otlp_metrics"
 TICK_S = 0.2
 
 
@@ -45,7 +43,6 @@ class DemoSettings:
     Attributes:
         events: how many to send; None for 1,010,328, or 100,000 with `quick`.
         quick: whether to send fewer events.
-        otlp: whether app-2 publishes its metrics through the OpenTelemetry SDK.
         headless: whether to leave out the page and the lag collector.
         keep: whether to keep running after the comparison, until Ctrl-C.
         data: an empty folder for all data; None for a temporary one, which is removed at the end unless the
@@ -54,12 +51,11 @@ class DemoSettings:
         as_json: whether to print one JSON object instead of tables; everything else then goes to standard error.
 
     Raises:
-        ConfigError: the number is out of range, the folder is not empty, or the OpenTelemetry SDK is not installed.
+        ConfigError: the number is out of range, or the folder is not empty.
     """
 
     events: int | None = None
     quick: bool = False
-    otlp: bool = False
     headless: bool = False
     keep: bool = False
     data: Path | None = None
@@ -71,8 +67,6 @@ class DemoSettings:
             raise ConfigError("--events", self.events, f"give a number from {MIN_EVENTS:,} to {MAX_EVENTS:,}")
         if self.data is not None and self.data.exists() and (not self.data.is_dir() or any(self.data.iterdir())):
             raise ConfigError("--data", str(self.data), "name an empty folder: earlier records would be counted too")
-        if self.otlp and find_spec("opentelemetry.sdk") is None:
-            raise ConfigError("--otlp", self.otlp, "install the OpenTelemetry SDK, as with tallystream-cli[demo]")
 
     @property
     def number(self) -> int:
@@ -111,7 +105,7 @@ def run(settings: DemoSettings) -> int:
 
 def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Interrupts) -> int:
     started_at = time.monotonic()
-    topics = Topics(otlp=(OTLP_TOPIC,) if settings.otlp else ())
+    topics = Topics()
     with ExitStack() as stack:
         # Internal metrics would change between the reading of the sums and of what they are compared with.
         local_settings = SystemSettings(
@@ -119,7 +113,6 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
             page_port=settings.page_port,
             page=not settings.headless,
             own_metrics=False,
-            otlp_topics=topics.otlp,
         )
         system = LocalSystem(local_settings, say=lambda line: display.say(f"   {line}"), check=interrupts.check)
         # The stack runs the callbacks in reverse order, so signals are ignored before anything is stopped.
@@ -143,14 +136,12 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
             tick=system.tick,
             # Small enough for many reports and commits, large enough that they do not take most of the time.
             batch=max(200, min(2000, settings.number // 400)),
-            otlp_topic=OTLP_TOPIC if settings.otlp else "",
         )
         stack.callback(scenario.kill_all)
         stack.callback(interrupts.ignore)
         with display.step(f"Send {settings.number:,} flights to a topic of {events.PARTITIONS} partitions"):
             sent = scenario.send(reading.result())
-        kind = " and publishes through the OpenTelemetry SDK" if settings.otlp else ""
-        with display.step(f"Start app-1, then app-2, which shares the partitions{kind}"):
+        with display.step("Start app-1, then app-2, which shares the partitions"):
             scenario.start_both()
         with display.step("kill -9 app-2 between its report and its commit; app-1 takes over"):
             held = scenario.kill()
@@ -161,7 +152,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
             scenario.finish()
         with display.step("Wait until aggregator and shipper have caught up"):
             catch_up(scenario, servers, topics, sums)
-        with display.step(f"Replay {' and '.join(replayed(topics))}, read the store and the journals, compare"):
+        with display.step(f"Replay {topics.metrics}, read the store and the journals, compare"):
             results = collect(scenario, servers, topics, sums, StoreSettings.parse(system.store_spec), sent=sent)
         table = rows(results)
         seconds = time.monotonic() - started_at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -54,9 +53,7 @@ class AppProcess:
         own = ("--instance", self.instance, "--journal", str(self._journal))
         hold = ("--hold-after-report", str(self._hold_file))
         command = [sys.executable, "-m", "tallystream_cli.demo.app", *self._options, *own, *hold]
-        # The variables of OpenTelemetry are for other applications: one of them turns the SDK off.
-        others = {name: None for name in os.environ if name.startswith("OTEL_")}
-        self._process = spawn(command, self._log, others)
+        self._process = spawn(command, self._log)
 
     def check(self) -> None:
         """Check that the process runs, if it was started.
@@ -112,11 +109,7 @@ class AppProcess:
 
 
 class Scenario:
-    """Runs the steps on a broker. `tick` is called several times a second, and raises an error to stop.
-
-    With `otlp_topic`, app-2 publishes its metrics there through the OpenTelemetry SDK. OTLP has no positions, so app-1
-    reports none either: the positions of one instance are not those of the group.
-    """
+    """Runs the steps on a broker. `tick` is called several times a second, and raises an error to stop."""
 
     def __init__(
         self,
@@ -128,7 +121,6 @@ class Scenario:
         display: Display,
         tick: Callable[[], object],
         batch: int,
-        otlp_topic: str = "",
     ) -> None:
         self._servers = bootstrap_servers
         self._number = number
@@ -140,12 +132,7 @@ class Scenario:
             *("--bootstrap-servers", bootstrap_servers, "--batch", str(batch)),
             *("--slow-until", str(self._full_speed_file), "--rate", str(number / SLOW_S)),
         )
-        first = ("--no-positions",) if otlp_topic else ()
-        second = ("--otlp-topic", otlp_topic) if otlp_topic else ()
-        self.apps = [
-            AppProcess("app-1", folder, (*options, *first)),
-            AppProcess("app-2", folder, (*options, *second)),
-        ]
+        self.apps = [AppProcess(instance, folder, options) for instance in ("app-1", "app-2")]
 
     def send(self, sources: Sequence[events.Event]) -> int:
         """Send the events and return how many the topic has."""

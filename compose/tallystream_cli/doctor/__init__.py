@@ -1,5 +1,4 @@
-"""`tallystream doctor`: checks of the installation, the broker, the store and the checkpoint. It changes nothing.
+"""`tallystream doctor`: the checks that the commands make at their start, with their remedies. It changes nothing.
 
-`findings` has what a check returns. `installation`, `broker`, `permissions` and `store` have the checks. `cluster`
-fetches what the broker knows. `run` does all of them.
+`findings` has what a check returns. `broker`, `permissions` and `store` have the checks. `run` does all of them.
 """

@@ -1,11 +1,10 @@
-"""The result of a check, and the limit of its time."""
+"""The result of a check."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
@@ -13,8 +12,6 @@ from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-T = TypeVar("T")
 
 
 class Status(StrEnum):
@@ -63,40 +60,12 @@ def of_error(check: str, error: BaseException) -> Finding:
         return failed(check, setting, error.remedy)
     if isinstance(error, KafkaException):
         return failed(check, str(error.args[0].str()))
-    if isinstance(error, TimeoutError):
-        return failed(check, str(error), "see whether the disk or the server hangs, and run the command again")
     return failed(check, str(error).rstrip(".") or type(error).__name__)
 
 
-def within(seconds: float, fetch: Callable[[], T]) -> T:
-    """Return the result of `fetch`, which runs in a thread of its own.
-
-    Raises:
-        TimeoutError: it took longer than `seconds`. The thread continues, and ends with the process at the latest.
-        Exception: what `fetch` raised.
-    """
-    results: list[T] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(fetch())
-        except Exception as error:  # noqa: BLE001 (it is raised again in the caller's thread)
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TimeoutError(f"no answer in {seconds:g} s")
-    return results[0]
-
-
-def guarded(check: str, seconds: float, findings: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings; if there is an error or no result in `seconds`, one that says so."""
+def guarded(check: str, findings: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return the findings; if there is an error, one that says so."""
     try:
-        return within(seconds, lambda: list(findings()))
+        return list(findings())
     except Exception as error:  # noqa: BLE001 (a check that fails is a finding)
         return [of_error(check, error)]

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.topics import policies
-from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
-from tallystream_cli.permissions import PERMISSIONS, TRANSACTIONAL_ID, commands
+from tallystream_cli.doctor.findings import failed, not_checked, ok
+from tallystream_cli.permissions import PERMISSIONS, TRANSACTIONAL_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.doctor.cluster import Cluster
+    from tallystream_cli.doctor.broker import Cluster
     from tallystream_cli.doctor.findings import Finding
     from tallystream_cli.permissions import Permission
 
-CHECK = "permissions"
 EXAMPLE = "tallystream-doctor"
 """The name that stands for the names that a prefix covers. No group has it."""
 
@@ -32,76 +31,46 @@ def transactional_id(prefix: str) -> str:
     return f"{prefix}tallystream-aggregator-doctor"
 
 
-def permissions(cluster: Cluster, topics: Topics, named: Iterable[str]) -> Iterator[Finding]:
-    """Check the permissions of the commands in `named`, one finding each; if there are none, of all commands."""
-    names = list(named)
-    for command in names:
-        yield of_command(cluster, topics, command)
-    if not names:
-        yield of_all(cluster, topics)
-
-
 def of_command(cluster: Cluster, topics: Topics, command: str) -> Finding:
     """Check that this user has the permissions of a command."""
-    check = f"{CHECK} of {command}"
-    lacking, unknown = missing(cluster, topics, command)
+    check = f"permissions of {command}"
+    needed = [one.with_prefix(topics.prefix) for one in PERMISSIONS if one.command == command]
+    answers = [(one, _lacking(one, cluster, topics)) for one in needed]
+    lacking = [f"{'/'.join(found)} on {one.resource} {one.name}" for one, found in answers if found]
+    unknown = [f"{one.resource} {one.name}" for one, found in answers if found is None]
     if lacking:
         return failed(check, f"this user lacks {', '.join(lacking)}", "add the ACLs, as in docs/security.md")
     if unknown:
         found = f"{', '.join(unknown)} can't be asked for before the aggregator has run"
-        all_unknown = len(unknown) == len(_of(command, topics))
-        return not_checked(check, found) if all_unknown else ok(check, f"nothing is missing, but {found}")
+        return (
+            not_checked(check, found) if len(unknown) == len(needed) else ok(check, f"nothing is missing, but {found}")
+        )
     return ok(check, "complete")
 
 
-def of_all(cluster: Cluster, topics: Topics) -> Finding:
-    """Check which commands this user may run. Each command can have its own user, so a part of them is enough."""
-    if not cluster.topics and not cluster.refused:
-        return not_checked(CHECK, "they can't be asked for before the aggregator has created the topics")
-    lacking = {command: missing(cluster, topics, command)[0] for command in commands()}
-    complete = [command for command, found in lacking.items() if not found]
-    if not any(lacking.values()):
-        return ok(CHECK, "this user may run every command")
-    closest = min((one for one in lacking if lacking[one]), key=lambda one: len(lacking[one]))
-    text = f"{closest} lacks {', '.join(lacking[closest])}"
-    remedy = "add the ACLs, as in docs/security.md; --command checks one command"
-    if complete:
-        return warning(CHECK, f"this user may run {', '.join(complete)}, not others; {text}", remedy)
-    return failed(CHECK, f"this user may run no command; {text}", remedy)
+def _lacking(one: Permission, cluster: Cluster, topics: Topics) -> list[str] | None:
+    """Return the operations that this user lacks, None if that can't be asked for."""
+    # An existing topic need not be created, and a missing one can't be asked for.
+    needed = [operation for operation in one.operations if operation != "Create"]
+    if one.resource == TRANSACTIONAL_ID:
+        opened = cluster.transactions
+        return None if opened is None else needed if opened.endswith("AUTHORIZATION_FAILED") else []
+    for name in _names(one, cluster, topics):
+        found = (cluster.topics if one.resource == "topic" else cluster.groups).get(name)
+        if name in cluster.refused:
+            return needed
+        if found is None or found.operations is None:
+            return None
+        if denied := [operation for operation in needed if operation not in found.operations]:
+            return denied
+    return []
 
 
-def missing(cluster: Cluster, topics: Topics, command: str) -> tuple[list[str], list[str]]:
-    """Return what a command lacks, as in "Write on topic metrics", and the resources that could not be asked for."""
-    lacking: list[str] = []
-    unknown: list[str] = []
-    for one in _of(command, topics):
-        where = f"{one.resource} {one.name}"
-        # An existing topic need not be created, and a missing one can't be asked for.
-        needed = [operation for operation in one.operations if operation != "Create"]
-        if one.resource == TRANSACTIONAL_ID:
-            if cluster.transactions is None:
-                unknown.append(where)
-            elif cluster.transactions.endswith("AUTHORIZATION_FAILED"):
-                lacking.append(f"{'/'.join(needed)} on {where}")
-            continue
-        for name in policies(topics) if (one.resource, one.name) == ("topic", "*") else [_example(one.name)]:
-            if name in (cluster.refused if one.resource == "topic" else cluster.refused_groups):
-                lacking.append(f"{'/'.join(needed)} on {where}")
-                break
-            if name == topics.shards and name not in cluster.topics and cluster.topics:
-                break  # a table of one shard does not have it
-            found = (cluster.topics if one.resource == "topic" else cluster.groups).get(name)
-            if found is None or found.operations is None:
-                unknown.append(where)
-                break
-            if denied := [operation for operation in needed if operation not in found.operations]:
-                lacking.append(f"{'/'.join(denied)} on {where}")
-                break
-    return lacking, unknown
-
-
-def _of(command: str, topics: Topics) -> list[Permission]:
-    return [one.with_prefix(topics.prefix) for one in PERMISSIONS if one.command == command]
+def _names(one: Permission, cluster: Cluster, topics: Topics) -> Iterator[str]:
+    """Yield the topics or groups to look at. A table of one shard does not have the topic for shards."""
+    for name in policies(topics) if (one.resource, one.name) == ("topic", "*") else [_example(one.name)]:
+        if name != topics.shards or name in cluster.topics or name in cluster.refused or not cluster.topics:
+            yield name
 
 
 def _example(name: str) -> str:

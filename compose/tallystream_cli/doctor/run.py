@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import os
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.topics import policies
-from tallystream_cli.doctor import broker, cluster, permissions
-from tallystream_cli.doctor.findings import failed, guarded, not_checked, of_error, ok, within
-from tallystream_cli.doctor.installation import check_installation
+from tallystream_aggregator import java
+from tallystream_cli.doctor import broker, permissions
+from tallystream_cli.doctor.findings import failed, guarded, not_checked, of_error, ok, warning
 from tallystream_cli.doctor.store import check_store, writable
 
 if TYPE_CHECKING:
@@ -20,16 +22,13 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.findings import Finding
 
-BROKER_S, SECONDS = 15.0, 6.0
-"""The time for all requests to the brokers, and for the checks of the store and of the checkpoint."""
-
 
 @dataclass(frozen=True, slots=True)
 class DoctorSettings:
     """What to check. `kafka` are librdkafka's options, with bootstrap.servers.
 
     `store` and `checkpoint` are None if they are not named. `commands` are those that will run here with these
-    credentials; if there are none, the permissions of all are compared.
+    credentials.
     """
 
     topics: Topics
@@ -45,44 +44,47 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    yield from check_installation()
+    yield package("Spark", "pyspark", "aggregate and up", "pip install tallystream-cli[spark]")
+    yield package("page", "streamlit", "the page", "pip install streamlit")
+    yield from guarded("Java", _java)
+    yield from _broker(settings)
+    if (store := settings.store) is None:
+        yield not_checked("store", "none is named", "give --store")
+    else:
+        yield from guarded("store", lambda: check_store(store, settings.commands))
+    if (checkpoint := settings.checkpoint) is None:
+        yield not_checked("checkpoint", "none is named", "give --checkpoint")
+    else:
+        yield _checkpoint(checkpoint)
+
+
+def package(check: str, name: str, needed_by: str, remedy: str) -> Finding:
+    """Check that an optional package is installed."""
+    if find_spec(name) is None:
+        return warning(check, f"{name} is not installed, so {needed_by} can't run", remedy)
+    return ok(check, f"{name} {version(name)}")
+
+
+def _java() -> list[Finding]:
+    where = "from JAVA_HOME" if os.environ.get("JAVA_HOME") else "from PATH"
+    return [ok("Java", f"{java.version()}, {java.launcher()} {where}")]
+
+
+def _broker(settings: DoctorSettings) -> Iterator[Finding]:
+    topics = settings.topics
+    groups, unused = permissions.group_names(topics.prefix), permissions.transactional_id(topics.prefix)
     try:
-        found = within(BROKER_S, lambda: _fetch(settings))
+        found = broker.fetch(settings.kafka, topics, groups, unused)
     except Exception as error:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("transactions", "topics", "permissions", "aggregator"):
+        for check in ("transactions", "topics", "aggregator", *(f"permissions of {one}" for one in settings.commands)):
             yield not_checked(check, "no broker answers")
-    else:
-        yield from _broker_findings(settings, found)
-    if (store := settings.store) is None:
-        yield not_checked("store", "none is named", "give --store")
-    else:
-        yield from guarded("store", SECONDS, lambda: check_store(store, settings.commands))
-    if (checkpoint := settings.checkpoint) is None:
-        yield not_checked("checkpoint", "none is named", "give --checkpoint")
-    else:
-        yield from guarded("checkpoint", SECONDS, lambda: [_checkpoint(checkpoint)])
-
-
-def _fetch(settings: DoctorSettings) -> cluster.Cluster:
-    topics = settings.topics
-    groups = permissions.group_names(topics.prefix)
-    found = cluster.fetch(settings.kafka, [*policies(topics), cluster.TRANSACTIONS], groups)
-    ledger = found.topics.get(topics.ledger)
-    if cluster.TRANSACTIONS not in found.topics and (ledger is None or not ledger.records):
-        return found
-    opened = cluster.open_transactional_id(settings.kafka, permissions.transactional_id(topics.prefix))
-    return replace(found, transactions=opened)
-
-
-def _broker_findings(settings: DoctorSettings, found: cluster.Cluster) -> Iterator[Finding]:
-    yield broker.broker(found)
-    yield broker.transactions(found)
-    yield from broker.topics(found, settings.topics)
-    yield from permissions.permissions(found, settings.topics, settings.commands)
-    yield broker.lease(found, settings.topics)
+        return
+    yield from broker.findings(found, topics)
+    for command in settings.commands:
+        yield permissions.of_command(found, topics, command)
 
 
 def _checkpoint(path: Path) -> Finding:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.period import Period
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
+AGGREGATOR, SHIPPER = "aggregator", "shipper"
+ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
+
 MAX_GROUPS = 300
 """With more groups, only the worst ones have a sparkline and a line."""
 WORST_GROUPS = 50
@@ -50,6 +53,11 @@ class GroupView:
     by_partition: ChartData
     time_lag: ChartData
     rates: ChartData
+
+
+def role(group: str) -> str:
+    """Return a group's role: the aggregator, the shipper or a consumer. A topic prefix does not change it."""
+    return next((own for name, own in ROLES.items() if group.endswith(name)), "consumer")
 
 
 def read_groups_now(reader: PointReader, period: Period) -> GroupsNow:

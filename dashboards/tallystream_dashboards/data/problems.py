@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.pipeline import AGGREGATOR, SHIPPER, role
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
+from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
-from tallystream_dashboards.lag.formatting import clock_skew, time_lag, why
+from tallystream_dashboards.lag.formatting import time_lag, why
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def problems(states: Sequence[GroupState], observed: Observed, *, now_ms: int) -
         *_silent_instances(observed, limits),
         *_dead_letters(observed, limits),
         *_not_read(present),
-        *_skew(present, limits),
     ]
     return [*outdated, *sorted(found, key=lambda one: one.severity != "critical")]
 
@@ -99,7 +98,7 @@ def _aggregator(observed: Observed, now_ms: int, limits: Thresholds) -> Iterator
             "aggregator-down",
             since_ms=observed.read_ms,
             severity="critical",
-            details={"view": "pipeline"},
+            details={"view": "groups"},
         )
 
 
@@ -162,7 +161,7 @@ def _dead_letters(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
             "Records or single metrics were rejected, and are in no sum. All other records are summed.",
             "dead-letters",
             since_ms=observed.dead_letters_since_ms,
-            details={"view": "pipeline"},
+            details={"view": "groups"},
         )
 
 
@@ -176,14 +175,3 @@ def _not_read(present: Iterable[GroupState]) -> Iterator[Problem]:
             "lag-status",
             details={"view": "groups", "group": first},
         )
-
-
-def _skew(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]:
-    for state in present:
-        if state.skew_ms is not None and abs(state.skew_ms) > limits.skew_seconds * 1000:
-            yield Problem(
-                f"Timestamps of what {state.group} reads are wrong",
-                clock_skew(state.skew_ms),
-                "clock-skew",
-                details={"view": "groups", "group": state.group},
-            )

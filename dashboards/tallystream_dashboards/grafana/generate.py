@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tallystream_dashboards.grafana.alerts.prometheus import rules_file
 from tallystream_dashboards.grafana.resources import Resources, resources
+from tallystream_dashboards.grafana.rules import rules_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +39,7 @@ def files(settings: Settings, *, dashboards_path: str = DASHBOARDS_PATH) -> dict
     }
     texts["provisioning/datasources/tallystream.yaml"] = _yaml(_datasources(generated))
     texts["provisioning/dashboards/tallystream.yaml"] = _yaml(_provider(generated, dashboards_path))
-    if generated.rule_groups:
-        texts["provisioning/alerting/tallystream.yaml"] = _yaml(_alerting(generated))
+    texts["provisioning/alerting/tallystream.yaml"] = _yaml(_alerting(generated))
     if settings.flavour == "prometheus":
         texts["rules/tallystream.rules.yaml"] = _yaml(rules_file(settings))
     return texts
@@ -59,8 +58,7 @@ def write(texts: dict[str, str], out: Path) -> None:
 
 
 def _datasources(generated: Resources) -> dict[str, Any]:
-    listed = [_escape(datasource) | {"orgId": 1, "editable": False} for datasource in generated.datasources]
-    return {"apiVersion": 1, "datasources": listed}
+    return {"apiVersion": 1, "datasources": [_escape(generated.datasource) | {"orgId": 1, "editable": False}]}
 
 
 def _provider(generated: Resources, path: str) -> dict[str, Any]:
@@ -79,22 +77,19 @@ def _provider(generated: Resources, path: str) -> dict[str, Any]:
 
 
 def _alerting(generated: Resources) -> dict[str, Any]:
-    contact = generated.contact_point
+    contact, group = generated.contact_point, generated.rule_group
     receiver = {name: contact[name] for name in ("uid", "type", "settings", "disableResolveMessage")}
-    groups = [
-        {
-            "orgId": 1,
-            "name": group["title"],
-            "folder": _escape(generated.folder["title"]),
-            "interval": f"{group['interval']}s",
-            "rules": [_provisioned_rule(rule) for rule in group["rules"]],
-        }
-        for group in generated.rule_groups
-    ]
+    provisioned = {
+        "orgId": 1,
+        "name": group["title"],
+        "folder": _escape(generated.folder["title"]),
+        "interval": f"{group['interval']}s",
+        "rules": [_provisioned_rule(rule) for rule in group["rules"]],
+    }
     return {
         "apiVersion": 1,
         "contactPoints": [{"orgId": 1, "name": _escape(contact["name"]), "receivers": [_escape(receiver)]}],
-        "groups": groups,
+        "groups": [provisioned],
     }
 
 

@@ -12,14 +12,14 @@ from tallystream_aggregator.sinks.http import is_http_url
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Flavour = Literal["flux", "influxql", "prometheus"]
+Flavour = Literal["flux", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
-PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "influxql": "influxdb", "prometheus": "prometheus"}
+PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "prometheus": "prometheus"}
 """The type of the data source: Grafana's plugin."""
 
-_URLS = {"flux": "http://localhost:8086", "influxql": "http://localhost:8086", "prometheus": "http://localhost:9090"}
-_TITLES = {"flux": "Flux", "influxql": "InfluxQL", "prometheus": "Prometheus"}
+_URLS = {"flux": "http://localhost:8086", "prometheus": "http://localhost:9090"}
+_TITLES = {"flux": "Flux", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,6 @@ class Thresholds:
         processed_twice: fire on more records processed twice than this.
         aggregator_seconds: fire if no aggregator has worked for this long; from 30.
         collector_seconds: fire if the lag collector has not measured for this long; from 90.
-        skew_seconds: fire if timestamps differ from the records' arrival by more than this, in either direction.
 
     Raises:
         ConfigError: a number is out of its bounds.
@@ -49,7 +48,6 @@ class Thresholds:
     processed_twice: int = 0
     aggregator_seconds: int = 120
     collector_seconds: int = 300
-    skew_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         minimums = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
@@ -94,11 +92,11 @@ class Settings:
     """What is generated, and for which data source.
 
     Args:
-        flavour: "flux" or "influxql" for InfluxDB 2.x, or "prometheus".
+        flavour: "flux" for InfluxDB 2.x, or "prometheus".
         datasource_url: the store's URL for Grafana; empty: its usual port on localhost.
         datasource_name: the data source's name in Grafana; empty: "Tallystream Flux" and so on.
         org: InfluxDB's organization.
-        bucket: InfluxDB's bucket; for InfluxQL, the database that is mapped to it.
+        bucket: InfluxDB's bucket.
         thresholds: when the alert rules fire.
         folder_title: the folder of the dashboards and rules.
         uid_prefix: the prefix of every uid; two systems in one Grafana need different ones.
@@ -122,7 +120,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.flavour not in FLAVOURS:
-            raise ConfigError("--flavour", self.flavour, f"give {', '.join(FLAVOURS[:-1])} or {FLAVOURS[-1]}")
+            raise ConfigError("--flavour", self.flavour, f"give {' or '.join(FLAVOURS)}")
         # Grafana limits a uid to 40 characters; the longest name after the prefix has 25 with its hyphen.
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.uid_prefix):
             raise ConfigError("--uid-prefix", self.uid_prefix, "give 1 to 15 letters, digits, _ or -")

@@ -33,12 +33,11 @@ def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds
 
 
 def _partitions(groups: Sequence[GroupState]) -> list[Family]:
-    lag, seconds, offset, bound, skew = (
+    lag, seconds, offset, bound = (
         Family(f"{_GROUP}_lag", "gauge", "Records after the committed offset.", []),
         Family(f"{_GROUP}_lag_seconds", "gauge", "Age of the oldest unconsumed record, seconds; or a lower bound.", []),
         Family(f"{_GROUP}_offset", "gauge", "The next offset that the group will read.", []),
         Family("tallystream_lag_seconds_bound", "gauge", "1 where the age of the partition is a lower bound.", []),
-        Family("tallystream_lag_skew_seconds", "gauge", "Seconds that timestamps are ahead of their arrival.", []),
     )
     for group in groups:
         for one in group.partitions:
@@ -50,9 +49,7 @@ def _partitions(groups: Sequence[GroupState]) -> list[Family]:
                 offset.samples.append(Sample(one.committed, labels))
             if one.time_lag is not None and not one.time_lag.exact:
                 bound.samples.append(Sample(1, labels))
-            if one.skew_ms is not None:
-                skew.samples.append(Sample(one.skew_ms / 1000, labels))
-    return [lag, seconds, offset, bound, skew]
+    return [lag, seconds, offset, bound]
 
 
 def _groups(groups: Sequence[GroupState]) -> list[Family]:

@@ -49,26 +49,14 @@ def lag_range(state: GroupState) -> str:
 
 
 def why(state: GroupState) -> str:
-    """Return the reason of the status, and sentences about stale or unknown partitions and skew."""
+    """Return the reason of the status, and sentences about stale or unknown partitions."""
     reasons = [state.evaluation.reason, *([state.stale] if state.stale else [])]
     if state.unknown_partitions and state.lag is not None:
         reasons.append(
             f"Nothing valid is committed in {state.unknown_partitions:,} of {state.partition_count:,} partitions, "
             f"which hold {state.uncommitted_records:,} records."
         )
-    if state.skew_ms:
-        reasons.append(clock_skew(state.skew_ms))
     return " ".join(reasons)
-
-
-def clock_skew(skew_ms: int) -> str:
-    """Return a sentence that explains a skew. Ages do not depend on it."""
-    difference = formatting.duration(abs(skew_ms) / 1000)
-    if skew_ms > 0:
-        cause = "a producer's clock is fast, or the collector's slow"
-        return f"Timestamps are {difference} ahead of the records' arrival: {cause}."
-    cause = "a producer's clock is slow, or they are event times"
-    return f"Timestamps are {difference} behind the records' arrival: {cause}."
 
 
 def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
@@ -93,7 +81,6 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
         "partitions_unknown": state.unknown_partitions,
         "records_uncommitted": state.uncommitted_records,
         **_time_lag_json(state.time_lag),
-        "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
         "drain_s_low": low,
         "drain_s_high": high,
@@ -117,8 +104,6 @@ def partition_json(state: PartitionState) -> dict[str, Any]:
         "committed": state.committed,
         "lag": state.lag,
         **_time_lag_json(state.time_lag),
-        "record_ms": state.record_ms,
-        "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class RoundOffsets:
 
     `groups` are all groups that are collected, including those that could not be read. `deleted` are known groups that
     do not exist according to the broker. A group that is only missing from a listing is not deleted. `problems` are
-    sentences, sorted. `bounds` has every partition that was read. The ends were requested at `requested_ms` and
+    sentences, sorted. `bounds` has every partition that was read. The ends were
     answered at `ts_ms` (epoch ms), which is the time of the round. If not `complete`, a broker did not answer the
     listing, so there may be groups that are not known.
     """
@@ -84,13 +84,5 @@ class RoundOffsets:
     problems: tuple[str, ...] = ()
     deleted: frozenset[str] = frozenset()
     bounds: Mapping[PartitionId, Bounds] = field(default_factory=dict)
-    requested_ms: int = 0
     ts_ms: int = 0
     complete: bool = True
-
-
-class NextRecord(NamedTuple):
-    """The next record at or after an offset: its timestamp (epoch ms), if it has one, and whether it `exists`."""
-
-    timestamp_ms: int | None
-    exists: bool = True

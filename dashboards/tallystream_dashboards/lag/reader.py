@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample
 from tallystream_dashboards.lag.state import (
-    GONE_MS,
-    MISSING,
     NOT_READ,
     GroupState,
     PartitionState,
-    mark_gone,
     mark_partition_stale,
     mark_stale,
     worst_first,
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.storage import Fields
 
 MAX_POINT_AGE_MS = SLOT_MS + MAX_GAP_MS
-"""The newest point of a group that is not gone is at most this old, in ms, also in downsampled history."""
+"""The newest point of a group is at most this old, in ms, also in downsampled history."""
 
 
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
@@ -64,19 +61,7 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
         return []
     start_ms = round_ms - MAX_POINT_AGE_MS
     newest = _groups(reader.read(GROUPS, GROUP_FIELDS, start_ms=start_ms, end_ms=at_ms + 1, tags=tags))
-    older: dict[int, list[str]] = {}
-    for one in reader.read(GROUPS, ("status",), start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True):
-        name, ts_ms = one.tags["group"], one.times_ms[-1]
-        if name not in newest and at_ms - ts_ms < GONE_MS:
-            older.setdefault(ts_ms, []).append(name)
-    for ts_ms, names in older.items():
-        tags = {"group": names[0]} if len(names) == 1 else None
-        found = _groups(reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags=tags))
-        newest |= {name: found[name] for name in names if name in found}
-    complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
-    states = (_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
-    # A point of a group that is gone is later than the group, above all if the collector was restarted.
-    return worst_first(state for state in states if not state.gone or at_ms - state.seen_ms < GONE_MS)
+    return worst_first(_state_at(round_ms, state, ts_ms) for state, ts_ms in newest.values())
 
 
 def read_group(reader: PointReader, group: str, *, at_ms: int) -> GroupState | None:
@@ -141,15 +126,12 @@ def partitions(series: Iterable[Series], *, now_ms: int | None = None) -> dict[s
     return {group: worst_partitions_first(states) for group, states in found.items()}
 
 
-def _state_at(round_ms: int, state: GroupState, ts_ms: int, *, complete: bool) -> GroupState:
-    """Return a group in the newest round, by its state in its newest point, at `ts_ms`.
-
-    If the newest rounds do not have the group, it is gone if the newest round listed all groups, else stale.
-    """
+def _state_at(round_ms: int, state: GroupState, ts_ms: int) -> GroupState:
+    """Return a group in the newest round, by its state in its newest point, at `ts_ms`."""
     if state.gone:
         return replace(state, catch_up=CatchUp.UNKNOWN, rates=None)
     if round_ms - ts_ms > MAX_GAP_MS:
-        return mark_gone(state, MISSING) if complete else mark_stale(state)
+        return mark_stale(state)
     # If only its time lag has changed, a group has no point in the newest rounds, although they have read it.
     later_s = max(0, round_ms - ts_ms) / 1000
     seen_ms = state.seen_ms if state.stale else max(round_ms, ts_ms)

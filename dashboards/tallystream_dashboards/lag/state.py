@@ -16,16 +16,13 @@ from tallystream_dashboards.lag.status import (
     evaluate_past_end,
     evaluate_samples,
 )
-from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
+from tallystream_dashboards.lag.time_lag import TimeLag, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_dashboards.lag.offsets import PartitionOffsets
 
-DELETED = "The group is no longer on the broker"
-MISSING = "The newest rounds do not have the group: it was deleted, or is no longer collected"
-"""Why a group is gone: the broker said so, or only the store does not have it."""
 NOT_READ = "The group was not read in the newest round: this is its last state."
 GONE_MS = 7 * 86_400_000
 """How long a group that is gone is shown, in ms."""
@@ -34,7 +31,6 @@ MAX_NAMED = 3
 
 CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 
-_NO_RECORD = "Nothing to read: the last {:,} offsets are transaction markers or compacted records."
 _LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
@@ -43,9 +39,8 @@ _OPEN = "A transaction is open from offset {:,} on: consumers with read_committe
 class PartitionState:
     """The state of one partition of a group. `lag` and `time_lag` are None if they are not known.
 
-    `rates` is None if there are too few samples. `record_ms` is the timestamp of the oldest unconsumed record, if it
-    was requested. `skew_ms` is how far timestamps in the partition are ahead of the records' arrival (negative: behind
-    it); None: not known. A `stale` partition was not read in the newest round; it has its last known state.
+    `rates` is None if there are too few samples. A `stale` partition was not read in the newest round; it has
+    its last known state.
     """
 
     topic: str
@@ -57,8 +52,6 @@ class PartitionState:
     start: int | None = None
     end: int | None = None
     committed: int | None = None
-    record_ms: int | None = None
-    skew_ms: int | None = None
     stale: bool = False
 
     @property
@@ -80,7 +73,7 @@ class GroupState:
     `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
     status since `since_ms`. A group that is `gone` is no longer on the broker. It has its last known state, without a
     time lag. `stale` is a sentence if the newest round did not read the group or some of its partitions, which have
-    their last known state. A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
+    their last known state. A group without `partitions` was read from the store.
     """
 
     group: str
@@ -99,19 +92,12 @@ class GroupState:
     broker_state: str = ""
     since_ms: int | None = None
     gone: bool = False
-    stored_skew_ms: int | None = None
     stale: str = ""
 
     @property
     def status_name(self) -> str:
         """The name of the status that is shown: GONE for a group that is no longer on the broker."""
         return "GONE" if self.gone else self.evaluation.status.name
-
-    @property
-    def skew_ms(self) -> int | None:
-        """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
-        known = [one.skew_ms for one in self.partitions if one.skew_ms]
-        return max(known, key=abs, default=self.stored_skew_ms)
 
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
@@ -151,8 +137,6 @@ def _evaluate_waiting(
     waiting = (offsets.lag or 0) - offsets.deleted
     if offsets.deleted and waiting <= rules.allowed_lag:
         return Evaluation(Status.OK, f"{waiting:,} other records wait.")
-    if waiting > rules.allowed_lag and time_lag == NO_LAG:
-        return Evaluation(Status.OK, _NO_RECORD.format(waiting), notable=True)
     if waiting > rules.allowed_lag and offsets.left:
         return Evaluation(Status.WARN, _LEFT.format(waiting))
     evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules, deleted=offsets.deleted)
@@ -204,13 +188,10 @@ def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
-def mark_gone(state: GroupState, why: str = DELETED) -> GroupState:
-    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it.
-
-    `why` is the beginning of the reason, DELETED or MISSING.
-    """
+def mark_gone(state: GroupState) -> GroupState:
+    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it."""
     lag = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
-    evaluation = Evaluation(Status.NOTFOUND, f"{why}; when it was last seen {lag}.")
+    evaluation = Evaluation(Status.NOTFOUND, f"The group is no longer on the broker; when it was last seen {lag}.")
     return replace(
         state, evaluation=evaluation, gone=True, time_lag=None, catch_up=CatchUp.UNKNOWN, rates=None, stale=""
     )

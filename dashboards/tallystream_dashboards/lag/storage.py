@@ -1,8 +1,7 @@
 """The points that the collector writes in each round, and how they are read. Pure.
 
 There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A point that equals its neighbours is not written, for at most 30 s. The point of a group that is gone is
-written once, and again in the next round that downsampling keeps.
+rounds. A point that equals its neighbours is not written, for at most 30 s.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ SLOT_MS = 300_000
 
 PARTITION_FIELDS = (
     *("committed", "end", "start", "members", "lag", "seconds", "bound", "produced", "consumed", "status", "reason"),
-    *("record_ms", "skew_ms", "stale"),
+    "stale",
 )
 """The fields of a partition's points."""
 
 GROUP_FIELDS = (
     *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
-    *("drain_high", "drain", "status", "reason", "since_ms", "members", "state", "gone", "skew_ms", "stale"),
+    *("drain_high", "drain", "status", "reason", "since_ms", "members", "state", "gone", "stale"),
     "seen_ms",
 )
 """The fields of a group's points."""
@@ -54,7 +53,6 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "start": state.start,
         "end": state.end,
         "members": members,
-        "record_ms": state.record_ms,
     }
     evaluation = state.evaluation
     has_reason = state.stale or evaluation.notable or evaluation.status is not Status.OK
@@ -65,7 +63,6 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "consumed": state.rates.consumed if state.rates else None,
         "status": evaluation.status.name,
         "reason": evaluation.reason if has_reason else None,
-        "skew_ms": state.skew_ms,
         **_time_lag_fields(state.time_lag),
     }
     tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
@@ -93,7 +90,6 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "members": state.members,
         "state": state.broker_state or None,
         "gone": state.gone,
-        "skew_ms": state.skew_ms,
         "stale": state.stale or None,
         "seen_ms": state.seen_ms if state.stale or state.gone else None,
         **_time_lag_fields(state.time_lag),
@@ -121,8 +117,6 @@ def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> Par
         start=_int(fields, "start"),
         end=_int(fields, "end"),
         committed=_int(fields, "committed"),
-        record_ms=_int(fields, "record_ms"),
-        skew_ms=_int(fields, "skew_ms"),
         stale=bool(fields.get("stale", False)),
     )
 
@@ -146,7 +140,6 @@ def group_of(group: str, fields: Mapping[str, Field], ts_ms: int) -> GroupState:
         broker_state=str(fields.get("state", "")),
         since_ms=_int(fields, "since_ms"),
         gone=bool(fields.get("gone", False)),
-        stored_skew_ms=_int(fields, "skew_ms"),
         stale=str(fields.get("stale", "")),
     )
 

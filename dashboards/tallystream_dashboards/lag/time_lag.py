@@ -1,4 +1,4 @@
-"""Time lag, the age of the oldest unconsumed record, and clock skew, from the history of a partition's ends.
+"""Time lag, the age of the oldest unconsumed record, from the history of a partition's ends.
 
 The collector records the end of each partition over time. The record at offset `committed` was appended when the end
 moved past it. Its time between two observations is interpolated at a constant rate of production. For a record that is
@@ -24,8 +24,6 @@ HISTORY_MS = 3_600_000
 MAX_OBSERVATIONS = 4_000_000
 """The maximum number of observations of all partitions together; each takes 16 bytes."""
 MIN_PER_PARTITION, MAX_PER_PARTITION = 60, 2_000
-MAX_CLOCK_DIFFERENCE_MS = 5_000
-"""A smaller difference is no skew: a record takes some time to arrive, and clocks differ a little."""
 
 
 class TimeLag(NamedTuple):
@@ -113,26 +111,3 @@ class EndOffsetHistory:
         earliest_ms, before = self._times_ms[after - 1], self._ends[after - 1]
         share = (committed - before) / (self._ends[after] - before)
         return TimeLag((now_ms - earliest_ms - share * (latest_ms - earliest_ms)) / 1000)
-
-    def appended_ms(self, offset: int) -> tuple[int | None, int] | None:
-        """Return the two moments between which the record at `offset` was appended; None if it is not below the end.
-
-        The first moment is None if the record is older than the history.
-        """
-        if not self._ends or offset >= self._ends[-1]:
-            return None
-        after = bisect_right(self._ends, offset)
-        return self._times_ms[after - 1] if after else None, self._times_ms[after]
-
-
-def clock_skew_ms(timestamp_ms: int, earliest_ms: int | None, latest_ms: int) -> int:
-    """Return how many ms a record's timestamp is ahead of its arrival (negative: behind it); 0: no skew.
-
-    The record arrived between `earliest_ms` (None: not known) and `latest_ms` by the collector's clock. The result is a
-    lower bound of the skew.
-    """
-    if timestamp_ms > latest_ms + MAX_CLOCK_DIFFERENCE_MS:
-        return timestamp_ms - latest_ms
-    if earliest_ms is not None and timestamp_ms < earliest_ms - MAX_CLOCK_DIFFERENCE_MS:
-        return timestamp_ms - earliest_ms
-    return 0

@@ -18,7 +18,6 @@ from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
 from tallystream_dashboards.data.period import RANGES
-from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page import settings as page_settings
@@ -58,8 +57,7 @@ def main() -> None:
         label_visibility="collapsed",
         width="stretch",
     )
-    views, field = st.columns([10, 6], vertical_alignment="bottom")
-    view = views.segmented_control(
+    view = st.segmented_control(
         "View",
         list(VIEWS),
         default=selection.view,
@@ -67,13 +65,6 @@ def main() -> None:
         key="view",
         required=True,
         label_visibility="collapsed",
-    )
-    field.text_input(
-        "Search",
-        key="search",
-        placeholder="Search: group, topic, app, metric or instance",
-        label_visibility="collapsed",
-        icon=":material/search:",
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen_range])
     # History does not change, so it is read once.
@@ -129,7 +120,6 @@ def _draw(
 ) -> Selection:
     """Draw the top and the chosen view, and return the selection that it shows."""
     groups = read_groups_now(reader, period)
-    top.draw_found(reader, settings, selection, period)
     top.draw_banner(reader, settings, selection, period, groups, zone=zone)
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
@@ -137,14 +127,12 @@ def _draw(
     if selection.view in ("metrics", "twice"):
         view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
         shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
-        components.show(shown)
         as_of(grafana=grafana_link(settings, shown))
         if view.as_of_ms is None:
             components.empty_store()
             return selection
         _draw_sums(reader, view, selection, period, zone=zone)
         return shown
-    components.show(selection)
     as_of(grafana=grafana_link(settings, selection))
     if selection.view == "runbook":
         return selection
@@ -164,9 +152,6 @@ def _draw_sums(reader: PointReader, view: MetricsView, selection: Selection, per
 
 
 def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
-    if selection.view == "pipeline":
-        lag.draw_pipeline(*read_pipeline(reader, groups, period))
-        return
     lag.choose(groups.states, selection.group)
     if selection.group is None:
         lag.draw_groups(read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)

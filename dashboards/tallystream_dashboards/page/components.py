@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -20,10 +18,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
-    from tallystream_dashboards.page.url_state import Selection
-
-SHOWN = "shown"
-"""The key in the session state of the parameters of what the page shows."""
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -44,9 +38,6 @@ _LAYOUT_STYLE = """
 .stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
 .sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
-.stHtml a.csv { font-size: .8rem; }
-.stHtml .found ul { margin: 0; padding-left: 1.2rem; }
-.stHtml .found p { margin: 0; }
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-top: 1rem; }
   h1 { font-size: 1.6rem !important; padding: 0 !important; }
@@ -72,22 +63,10 @@ COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
 
 
 def table(content: pd.DataFrame, *, caption: str, key: str) -> None:
-    """Draw a table whose text wraps, so that it is shown in full on a screen of any width, and a link to its CSV."""
+    """Draw a table whose text wraps, so that it is shown in full on a screen of any width."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
         st.html(html_table.html_table(content, colors, caption=caption))
-        csv(caption, key=key)
-
-
-def show(selection: Selection) -> None:
-    """Set what the page shows, to which the links to CSV lead."""
-    st.session_state[SHOWN] = selection.params()
-
-
-def csv(what: str, *, key: str) -> None:
-    """Draw a link to the CSV of the table or chart with this key."""
-    address = urlencode({"table": key, **st.session_state.get(SHOWN, {})})
-    st.html(f'<a class="csv" href="csv?{escape(address)}" download>CSV: {what}</a>')
 
 
 def chart(
@@ -109,7 +88,6 @@ def chart(
             key=key,
         )
         st.html(charts.legend(title, data))
-        csv(title, key=key)
     if data.left_out:
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 

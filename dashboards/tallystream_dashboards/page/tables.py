@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.data.lines import Line
-from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
-from tallystream_dashboards.lag.formatting import catches_up_in, clock_skew, time_lag, why
+from tallystream_dashboards.lag.formatting import catches_up_in, time_lag, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_dashboards.data.duplicates import CoveredOffsets
-    from tallystream_dashboards.data.pipeline import Hop
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.page.metrics_data import Event
@@ -69,7 +68,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     )
 
 
-def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
+def partitions(states: Sequence[PartitionState]) -> pd.DataFrame:
     """Return the table of one group's partitions."""
     return pd.DataFrame(
         {
@@ -83,7 +82,7 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
             "Committed": _integers(one.committed for one in states),
             "End": _integers(one.end for one in states),
-            "Why": [_partition_why(one, clock) for one in states],
+            "Why": [one.evaluation.reason for one in states],
         }
     )
 
@@ -93,18 +92,6 @@ def since(state: GroupState, now_ms: int) -> str:
     if state.since_ms is None or now_ms - state.since_ms < MINUTE_MS:
         return ""
     return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
-
-
-def hops(pipeline: Sequence[Hop]) -> pd.DataFrame:
-    """Return the table of the pipeline's hops."""
-    return pd.DataFrame(
-        {
-            "Hop": [hop.name for hop in pipeline],
-            "Status": [[] if hop.status is None else [hop.status.name] for hop in pipeline],
-            "Delay": [hop.delay for hop in pipeline],
-            "Why": [hop.detail for hop in pipeline],
-        }
-    )
 
 
 def events(events: Sequence[Event], clock: Clock) -> pd.DataFrame:
@@ -130,15 +117,6 @@ def covered_offsets(partitions: Sequence[CoveredOffsets]) -> pd.DataFrame:
             "Offsets": _integers(one.count for one in partitions),
         }
     )
-
-
-def _partition_why(one: PartitionState, clock: Clock) -> str:
-    reasons = [one.evaluation.reason]
-    if one.record_ms is not None:
-        reasons.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
-    if one.skew_ms:
-        reasons.append(clock_skew(one.skew_ms))
-    return " ".join(reasons)
 
 
 def _integers(values: Iterable[int | None]) -> pd.Series[int]:

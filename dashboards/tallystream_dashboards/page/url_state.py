@@ -20,7 +20,6 @@ DEFAULT_RANGE = "15m"
 
 VIEWS = {
     "groups": "Consumer groups",
-    "pipeline": "Pipeline",
     "metrics": "Metrics",
     "twice": "Processed twice",
     "runbook": "Runbook",

@@ -1,4 +1,4 @@
-"""Samples of a distribution for the instance's own view: decaying, uniform, and the latest by number or by time.
+"""Samples of a distribution for the instance's own view: decaying, and those of a time window.
 
 Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately. The
 samples and their views are those of Dropwizard's reservoirs of the same names.
@@ -134,23 +134,6 @@ class DecayingReservoir:
         return weighted_view(self.sample())
 
 
-class SlidingWindowReservoir:
-    """The last `size` values. Not thread-safe: the caller locks it."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, size: int) -> None:
-        self.values: deque[float] = deque(maxlen=size)
-
-    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - their number matters, not their age
-        """Add values."""
-        self.values.extend(values)
-
-    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
-        """Return the statistics of the sample."""
-        return plain_view(self.values)
-
-
 class SlidingTimeWindowReservoir:
     """The values of the last `seconds`, at most the newest `size` of them. Not thread-safe: the caller locks it.
 
@@ -179,39 +162,6 @@ class SlidingTimeWindowReservoir:
         return plain_view(self.values(now))
 
 
-class UniformReservoir:
-    """A uniform sample of `size` of all values. Not thread-safe: the caller locks it.
-
-    Algorithm R of Vitter, "Random Sampling with a Reservoir", ACM TOMS 11 (1985).
-
-    Args:
-        size: the maximum number of values.
-        random: returns numbers in [0, 1).
-    """
-
-    __slots__ = ("_random", "_seen", "_size", "values")
-
-    def __init__(self, size: int, random: Callable[[], float] = random.random) -> None:
-        self._size, self._random = size, random
-        self._seen = 0
-        self.values: list[float] = []
-
-    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - a value's age does not matter
-        """Add values."""
-        sample, size, draw, seen = self.values, self._size, self._random, self._seen
-        for value in values:
-            seen += 1
-            if seen <= size:
-                sample.append(value)
-            elif (place := int(draw() * seen)) < size:
-                sample[place] = value
-        self._seen = seen
-
-    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
-        """Return the statistics of the sample."""
-        return plain_view(self.values)
-
-
 class Sampling(Protocol):
     """The kind of a sample. Kinds are compared: requesting a metric again with an equal one is not an error."""
 
@@ -238,23 +188,6 @@ class ExponentiallyDecaying(msgspec.Struct, frozen=True):
         return DecayingReservoir(self.size, self.alpha)
 
 
-class SlidingWindow(msgspec.Struct, frozen=True):
-    """The last `size` values, of any age.
-
-    Raises:
-        ConfigError: the size is out of bounds.
-    """
-
-    size: int = 1028
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-
-    def new(self) -> Reservoir:
-        """Return an empty sample."""
-        return SlidingWindowReservoir(self.size)
-
-
 class SlidingTimeWindow(msgspec.Struct, frozen=True):
     """The values of the last `seconds`, at most the newest `size` of them.
 
@@ -272,23 +205,6 @@ class SlidingTimeWindow(msgspec.Struct, frozen=True):
     def new(self) -> Reservoir:
         """Return an empty sample."""
         return SlidingTimeWindowReservoir(self.seconds, self.size)
-
-
-class Uniform(msgspec.Struct, frozen=True):
-    """A uniform sample of `size` of all values of the process.
-
-    Raises:
-        ConfigError: the size is out of bounds.
-    """
-
-    size: int = 1028
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-
-    def new(self) -> Reservoir:
-        """Return an empty sample."""
-        return UniformReservoir(self.size)
 
 
 def _check_size(size: int) -> None:

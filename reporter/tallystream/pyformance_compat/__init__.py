@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.pyformance_compat import meters, registry, stats
-from tallystream.pyformance_compat.meters.counter import CounterFellWarning
 from tallystream.pyformance_compat.registry import (
     MetricsRegistry,
     RegexRegistry,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     call_too_long: Any
 
 __all__ = [
-    "CounterFellWarning",
     "MetricsRegistry",
     "RegexRegistry",
     "call_too_long",
@@ -78,5 +76,5 @@ def __getattr__(name: str) -> Any:
 
         return import_module(f"{__name__}.reporters")
     if name == "call_too_long":
-        return meters.timer.call_too_long
+        return meters.call_too_long
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

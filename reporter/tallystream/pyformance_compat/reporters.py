@@ -4,53 +4,37 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import socket
 import sys
 import time
 from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import cache
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Lock, Thread, current_thread
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from tallystream.errors import ConfigError
 from tallystream.process.signals import SignalSafeEvent
-from tallystream.pyformance_compat._registry import global_registry
+from tallystream.pyformance_compat.registry import global_registry
 from tallystream.pyformance_compat.stats import WALL, Clock
+from tallystream.reporters.graphite import graphite_name
+from tallystream.reporters.influx import influx_name
 from tallystream.reporters.thread import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream.pyformance_compat._registry import MetricsRegistry
+    from tallystream.pyformance_compat.registry import MetricsRegistry
 
 __all__ = ["CarbonReporter", "ConsoleReporter", "InfluxReporter", "Reporter"]
-
-_NOT_OFFERED = frozenset(
-    {
-        *("CsvReporter", "HostedGraphiteReporter", "NewRelicReporter", "OpenTSDBReporter", "SysLogReporter"),
-        "UdpCarbonReporter",
-    }
-)
 
 JOIN_TIMEOUT = 5.0
 """Seconds that `stop()` waits for the last report."""
 
 TIMEOUT = 5.0
 """Seconds for each network operation."""
-
-DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - pyformance's address of this machine, to which it connects
-DEFAULT_CARBON_PORT = 2003
-DEFAULT_INFLUX_SERVER = "127.0.0.1"
-DEFAULT_INFLUX_PORT = 8086
-DEFAULT_INFLUX_DATABASE = "metrics"
-DEFAULT_INFLUX_PROTOCOL = "http"
 
 _log = logging.getLogger("tallystream.pyformance_compat")
 
@@ -166,9 +150,6 @@ class ConsoleReporter(Reporter):
         print(*lines, "", sep="\n", file=self.stream or sys.stderr, flush=True)
 
 
-_NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
-
-
 def _make_socket(*arguments: Any) -> socket.socket:
     created = socket.socket(*arguments)
     created.settimeout(TIMEOUT)
@@ -192,8 +173,8 @@ class CarbonReporter(Reporter):
         registry: MetricsRegistry | None = None,
         reporting_interval: float = 5,
         prefix: str = "",
-        server: str = DEFAULT_CARBON_SERVER,
-        port: int = DEFAULT_CARBON_PORT,
+        server: str = "0.0.0.0",  # noqa: S104 - pyformance's address of this machine, to which it connects
+        port: int = 2003,
         socket_factory: Callable[..., Any] = _make_socket,
         clock: Clock | None = None,
     ) -> None:
@@ -211,7 +192,7 @@ class CarbonReporter(Reporter):
         """
         values, seconds = self._values(registry, timestamp)
         lines = [
-            f"{self.prefix}{_NOT_GRAPHITE.sub('_', f'{key}.{attribute}')} {value} {seconds}\n"
+            f"{self.prefix}{graphite_name(f'{key}.{attribute}')} {value} {seconds}\n"
             for key, attributes in values.items()
             for attribute, value in attributes.items()
             if isinstance(value, int | float) and math.isfinite(value)
@@ -220,24 +201,6 @@ class CarbonReporter(Reporter):
             with closing(self.socket_factory()) as connection:
                 connection.connect((self.server, self.port))
                 connection.sendall("".join(lines).encode())
-
-
-_MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Return None, so that a redirect raises HTTPError: its target would get a GET with the password."""
-
-
-@cache
-def _opener() -> OpenerDirector:
-    return build_opener(_NoRedirects)
-
-
-def urlopen(request: Request, timeout: float) -> Any:
-    """Send a request and return the response, as in urllib, but follow no redirect."""
-    return _opener().open(request, timeout=timeout)
 
 
 class InfluxReporter(Reporter):
@@ -260,12 +223,12 @@ class InfluxReporter(Reporter):
         registry: MetricsRegistry | None = None,
         reporting_interval: float = 5,
         prefix: str = "",
-        database: str = DEFAULT_INFLUX_DATABASE,
-        server: str = DEFAULT_INFLUX_SERVER,
+        database: str = "metrics",
+        server: str = "127.0.0.1",
         username: str | None = None,
         password: str | None = None,
-        port: int = DEFAULT_INFLUX_PORT,
-        protocol: str = DEFAULT_INFLUX_PROTOCOL,
+        port: int = 8086,
+        protocol: str = "http",
         autocreate_database: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -292,47 +255,33 @@ class InfluxReporter(Reporter):
         self._post("/write", {"db": self.database, "precision": "s"}, data)
 
     def _post(self, path: str, query: dict[str, str], data: bytes) -> bool:
-        url = f"{self.protocol}://{self.server}:{self.port}{path}?{urlencode(query)}"
-        request = Request(url, data, {"Content-Type": "text/plain; charset=utf-8"})  # noqa: S310 - the caller's server
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
         if self.username:
             credentials = b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
-            request.add_header("Authorization", f"Basic {credentials}")
+            headers["Authorization"] = f"Basic {credentials}"
+        connect = HTTPSConnection if self.protocol == "https" else HTTPConnection
         try:
-            with urlopen(request, timeout=TIMEOUT) as response:
-                response.read()
-        except HTTPError as error:
-            with error:
-                body = error.read(500).decode(errors="replace").strip()
-            self._fail(path, f"it returned {error.code}: {body}")
+            # It follows no redirect: the target would get a GET with the password.
+            with closing(connect(self.server, self.port, timeout=TIMEOUT)) as connection:
+                connection.request("POST", f"{path}?{urlencode(query)}", data, headers)
+                response = connection.getresponse()
+                body = response.read(500).decode(errors="replace").strip()
         except (OSError, HTTPException) as error:
-            self._fail(path, f"it can't be reached: {error}")
-        else:
-            return True
-        return False
+            return self._fail(path, f"it can't be reached: {error}")
+        return 200 <= response.status < 300 or self._fail(path, f"it returned {response.status}: {body}")
 
-    def _fail(self, path: str, reason: str) -> None:
+    def _fail(self, path: str, reason: str) -> bool:
         self.failures += 1
         _log.warning("InfluxDB at %s:%s, %s: %s", self.server, self.port, path, reason)
+        return False
 
 
 def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:
     fields = [f"{name}={text}" for name, value in attributes.items() if (text := _field(value)) is not None]
-    # A backslash at the end would escape the next character; `#` at the start would make the line a comment.
-    measurement = (key + "_" if key.endswith("\\") else key).translate(_MEASUREMENT)
-    measurement = "_" + measurement if measurement[:1] in ("", "#") else measurement
-    return f"{measurement} {','.join(fields)} {seconds}" if fields else None
+    return f"{influx_name(key)} {','.join(fields)} {seconds}" if fields else None
 
 
 def _field(value: Any) -> str | None:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return str(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def __getattr__(name: str) -> Any:
-    if name in _NOT_OFFERED:
-        raise ImportError(
-            f"{name} is not offered by tallystream.pyformance_compat: "
-            "use one of Tallystream's reporters, which accept the registry, or subclass Reporter."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

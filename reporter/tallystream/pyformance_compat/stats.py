@@ -27,6 +27,19 @@ class Clock(Protocol):
         """Return seconds since any start."""
 
 
+class Sample(Protocol):
+    """A sample of the values, for the percentiles."""
+
+    def update(self, value: float) -> None:
+        """Add one value."""
+
+    def get_snapshot(self) -> Snapshot:
+        """Return the sampled values."""
+
+    def clear(self) -> None:
+        """Remove all values."""
+
+
 WALL: Clock = time
 """The default, the module `time`, as in pyformance."""
 
@@ -47,12 +60,6 @@ def metric_clock(clock: Clock) -> MetricClock:
 class Snapshot:
     """Sorted values, in `values`."""
 
-    MEDIAN = 0.5
-    P75_Q = 0.75
-    P95_Q = 0.95
-    P99_Q = 0.99
-    P999_Q = 0.999
-
     def __init__(self, values: Iterable[float]) -> None:
         self.values = sorted(values)
 
@@ -62,23 +69,23 @@ class Snapshot:
 
     def get_median(self) -> float:
         """Return the 50th percentile."""
-        return self.get_percentile(self.MEDIAN)
+        return self.get_percentile(0.5)
 
     def get_75th_percentile(self) -> float:
         """Return the 75th percentile."""
-        return self.get_percentile(self.P75_Q)
+        return self.get_percentile(0.75)
 
     def get_95th_percentile(self) -> float:
         """Return the 95th percentile."""
-        return self.get_percentile(self.P95_Q)
+        return self.get_percentile(0.95)
 
     def get_99th_percentile(self) -> float:
         """Return the 99th percentile."""
-        return self.get_percentile(self.P99_Q)
+        return self.get_percentile(0.99)
 
     def get_999th_percentile(self) -> float:
         """Return the 99.9th percentile."""
-        return self.get_percentile(self.P999_Q)
+        return self.get_percentile(0.999)
 
     def get_percentile(self, percentile: float) -> float:
         """Return the value at a share from 0 to 1, interpolated between two values (`quantile`); 0 without values.

@@ -24,13 +24,14 @@ def graphite_lines(metric: Metric, values: Values, prefix: str, tags: Mapping[st
     Tags need Graphite 1.1 or later. Characters that the format can't represent become `_`. A tag with an empty value is
     skipped, since Graphite does not accept it.
     """
-    path = ".".join(_escape(part) for part in (prefix, metric.name) if part)
+    path = ".".join(graphite_name(part) for part in (prefix, metric.name) if part)
     all_tags = sorted({**tags, **metric.tags}.items())
-    suffix = "".join(f";{_escape(name)}={_escape(value)}" for name, value in all_tags if value)
+    suffix = "".join(f";{graphite_name(name)}={graphite_name(value)}" for name, value in all_tags if value)
     return [f"{path}.{attribute}{suffix} {value!r} {ts_ms // 1000}" for attribute, value in values.items()]
 
 
-def _escape(text: str) -> str:
+def graphite_name(text: str) -> str:
+    """Return a text with `_` for white space and each character that Graphite reserves."""
     return _NOT_GRAPHITE.sub("_", text)
 
 

@@ -32,12 +32,16 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
     """
     if not values:
         return None
-    name = _escape(metric.name, _MEASUREMENT)
-    measurement = "_" + name if name.startswith("#") else name
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in _INTEGERS else f"{name}={float(v)!r}" for name, v in values.items())
-    return f"{measurement}{suffix} {fields} {ts_ms}"
+    return f"{influx_name(metric.name)}{suffix} {fields} {ts_ms}"
+
+
+def influx_name(name: str) -> str:
+    """Return the name of a measurement, escaped."""
+    escaped = _escape(name, _MEASUREMENT)
+    return "_" + escaped if escaped[:1] in ("", "#") else escaped
 
 
 def _escape(text: str, escapes: dict[int, str]) -> str:

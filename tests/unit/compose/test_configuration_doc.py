@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tallystream_cli import reference
+from support import reference
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-REMEDY = "run python -m tallystream_cli.reference docs/configuration.md, and write what a reader needs to know"
+REMEDY = "run PYTHONPATH=tests python -m support.reference docs/configuration.md, and write what a reader needs to know"
 
 
 def test_the_tables_are_those_of_the_command_line() -> None:

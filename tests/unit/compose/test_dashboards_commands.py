@@ -68,7 +68,7 @@ def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--flavour", "sql"), "--flavour: 'sql' can't be used; give flux or influxql or prometheus."),
+        (("--flavour", "sql"), "--flavour: 'sql' can't be used; give flux or prometheus."),
         (("--contact", "pager"), "--contact: 'pager' can't be used; give webhook or email."),
         (("--threshold", "lag-seconds=-1"), "--threshold: 'lag-seconds=-1.0' can't be used"),
         (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from typer.testing import CliRunner
 
-from tallystream_cli import main, reference
+from support import reference
+from tallystream_cli import main
 
 
 def shown(*words: str) -> str:
@@ -18,3 +20,11 @@ def test_the_help_of_lag_has_the_options_of_lag_show() -> None:
     for one in reference.commands()["lag show"].params:
         if one.name != "help":
             assert (one.opts[0] if one.param_type_name == "option" else "[GROUP]") in text
+
+
+@pytest.mark.parametrize("name", ["aggregate", "ship", "lag collect", "dashboards push"])
+def test_every_option_is_in_a_section(name: str) -> None:
+    """A command whose options are in sections shows all of them."""
+    text = shown(*name.split())
+    for one in reference.commands()[name].params:
+        assert one.opts[0] in text

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from support import reference
 from tallystream_aggregator.table.state import STATE_VERSION
-from tallystream_cli import reference
-from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.rules import RULES
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")

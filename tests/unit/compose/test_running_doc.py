@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tallystream_cli import reference
+from support import reference
 
 DOC = (Path(__file__).parents[3] / "docs" / "running.md").read_text(encoding="utf-8")
 COMMANDS = reference.commands()

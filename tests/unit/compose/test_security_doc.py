@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from support import acl_table, reference
 from support.acls import PAGE, operation
 from tallystream_aggregator.kafka.topics import Topics, policies
-from tallystream_cli import permissions, reference
+from tallystream_cli import permissions
 from tallystream_cli.influx_tokens import PERMISSIONS
 
 NO_KAFKA = {"page", "top", "instances", "twice", "lag show", "dashboards generate", "dashboards push", "status", "down"}
@@ -16,7 +17,7 @@ OWN_BROKER = {"up", "demo"}
 def test_the_table_is_that_of_the_code() -> None:
     """The page has the permissions that `tallystream doctor` checks."""
     text = PAGE.read_text(encoding="utf-8")
-    assert permissions.update(text) == text, "run python -m tallystream_cli.permissions docs/security.md"
+    assert acl_table.update(text) == text, "run PYTHONPATH=tests python -m support.acl_table docs/security.md"
 
 
 def test_every_topic_is_written_and_read() -> None:

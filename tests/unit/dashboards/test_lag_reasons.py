@@ -1,4 +1,4 @@
-"""Why a group does not read on: deleted records, a topic that it left, an open transaction, or nothing to read."""
+"""Why a group does not read on: deleted records, a topic that it left, or an open transaction."""
 
 from __future__ import annotations
 

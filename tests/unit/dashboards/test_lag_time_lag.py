@@ -1,4 +1,4 @@
-"""Time lag and clock skew: interpolated within the history of ends, a lower bound outside it."""
+"""Time lag: interpolated within the history of ends, a lower bound outside it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream_dashboards.lag.time_lag import (
-    MAX_CLOCK_DIFFERENCE_MS,
     NO_LAG,
     EndOffsetHistory,
     TimeLag,
-    clock_skew_ms,
     max_observations,
     worst,
 )
@@ -73,11 +71,6 @@ def test_a_downsampled_history_agrees_with_the_full_one(growth: list[int], limit
     assert len(ends) <= limit
     for committed in range(end):
         later = next(ts for ts, at in full if at > committed)
-        earlier = [ts for ts, at in full if at <= committed]
-        arrival = ends.appended_ms(committed)
-        assert arrival is not None
-        assert later <= arrival[1]
-        assert arrival[0] is None or arrival[0] <= earlier[-1]
         lag = ends.time_lag(committed, now_ms=now_ms)
         assert lag is not None
         assert lag.exact or lag.seconds <= (now_ms - later) / SECOND + 1e-6
@@ -106,7 +99,6 @@ def test_an_end_that_falls_begins_a_new_history() -> None:
     """A topic that was created again has a new history: the ends before say nothing about its records."""
     ends = history((0, 1000), (10 * SECOND, 0), (20 * SECOND, 10))
     assert (len(ends), ends.time_lag(0, now_ms=20 * SECOND)) == (2, TimeLag(10.0))
-    assert (ends.appended_ms(2), ends.appended_ms(10)) == ((10 * SECOND, 20 * SECOND), None)
 
 
 def test_memory_is_bounded_by_the_number_of_partitions() -> None:
@@ -144,21 +136,3 @@ def test_a_time_lag_grows_with_time_unless_it_is_zero() -> None:
     assert TimeLag(3.0).after(2.0) == TimeLag(5.0)
     assert TimeLag(0.0, exact=False).after(2.0) == TimeLag(2.0, exact=False)
     assert NO_LAG.after(2.0) == NO_LAG
-
-
-@given(st.integers(-(10**7), 10**7), st.integers(0, 60_000))
-def test_skew_is_a_lower_bound(skew_ms: int, span_ms: int) -> None:
-    """A clock is never shown as more wrong than it is, and within the tolerance as right."""
-    earliest_ms, latest_ms = T0, T0 + span_ms
-    arrived_ms = earliest_ms + span_ms // 2
-    shown_ms = clock_skew_ms(arrived_ms + skew_ms, earliest_ms, latest_ms)
-    assert abs(shown_ms) <= abs(skew_ms)
-    assert shown_ms * skew_ms >= 0
-    assert shown_ms == 0 or abs(skew_ms) > MAX_CLOCK_DIFFERENCE_MS
-    assert abs(skew_ms) - abs(shown_ms) <= span_ms + MAX_CLOCK_DIFFERENCE_MS
-
-
-def test_without_an_earliest_arrival_only_a_fast_clock_is_detected() -> None:
-    """A record from before the history may be arbitrarily old, but not newer than the first observation."""
-    assert clock_skew_ms(T0 - 10**6, None, T0) == 0
-    assert clock_skew_ms(T0 + 60_000, None, T0) == 60_000

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.offsets import NextRecord, PartitionOffsets
+from tallystream_dashboards.lag.offsets import PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GONE_MS
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.time_lag import NO_LAG
 
 T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)
@@ -112,17 +111,6 @@ def test_partitions_without_a_commit_make_the_lag_a_lower_bound() -> None:
     assert (state.lag, state.unknown_partitions, state.uncommitted_records, state.partition_count) == (7, 1, 40, 2)
 
 
-def test_offsets_without_a_record_are_no_lag() -> None:
-    """If there is no record up to the end (transaction markers, compaction), the status is OK, with the reason."""
-    rounds = Rounds(RULES)
-    rounds.records = {(("orders", 0), 9): NextRecord(None, exists=False)}
-    for second in range(0, 200, 10):
-        rounds.points(round_of(group("g", (9, 10), members=0)), T0 + second * 1000)
-    (state,) = rounds.states
-    assert (state.evaluation.status, state.time_lag, state.lag) == (Status.OK, NO_LAG, 1)
-    assert "transaction markers" in state.partitions[0].evaluation.reason
-
-
 def test_an_age_can_be_a_threshold() -> None:
     """With --warn-age and --err-age, OK becomes WARN and ERR as the oldest unconsumed record gets older."""
     rounds = Rounds(Rules(window_s=100, warn_age_s=20, err_age_s=60))
@@ -132,12 +120,3 @@ def test_an_age_can_be_a_threshold() -> None:
         statuses.append(rounds.states[0].evaluation.status)
     assert [statuses[1], statuses[4], statuses[-1]] == [Status.OK, Status.WARN, Status.ERR]
     assert "over 60 s" in rounds.states[0].evaluation.reason
-
-
-def test_a_slow_clock_is_detected_by_the_newest_record() -> None:
-    """The record at offset 7 arrived after T0; its timestamp is 30 s before. A record after the end has no skew."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (5, 5), (5, 5))), T0)
-    rounds.newest_records = {("orders", 0): (7, T0 - 30_000), ("orders", 1): (10, T0 - 30_000)}
-    rounds.points(round_of(group("g", (5, 10), (5, 10))), T0 + 30_000)
-    assert {one.name: one.skew_ms for one in rounds.states[0].partitions} == {"orders/0": -30_000, "orders/1": None}

@@ -224,7 +224,7 @@ def test_a_wrong_password_file_is_an_error(tmp_path: Path) -> None:
 def test_a_web_page_cannot_read_a_page_without_a_password() -> None:
     """Its own name resolves to 127.0.0.1 (DNS rebinding). Neither requests nor WebSockets with it are served."""
     server = Server(password="")
-    status, _, body = server.ask("GET", "/csv", host="evil.example:8501")
+    status, _, body = server.ask("GET", "/_stcore/metrics", host="evil.example:8501")
     assert (status, server.reached) == (421, [])
     assert (
         f"The host 'evil.example:8501' is not allowed: use localhost or an IP address, or name it in {HOSTS}." in body
@@ -232,14 +232,14 @@ def test_a_web_page_cannot_read_a_page_without_a_password() -> None:
     assert server.ask("GET", "/_stcore/stream", host="evil.example:8501", type="websocket")[0] == 403
     assert server.reached == []
     for host in ("127.0.0.1:8501", "localhost:8501", "[::1]:8501", ""):
-        assert server.ask("GET", "/csv", host=host)[0] == 204
+        assert server.ask("GET", "/_stcore/metrics", host=host)[0] == 204
     assert len(server.reached) == 4
 
 
 def test_a_page_with_a_password_answers_to_the_names_of_a_proxy() -> None:
     """Another page has no cookie for it: it sees the login form only."""
     server = Server()
-    assert server.ask("GET", "/csv", host="metrics.example.org")[0] == 401
+    assert server.ask("GET", "/_stcore/metrics", host="metrics.example.org")[0] == 401
     assert server.ask("GET", "/", host="metrics.example.org")[0] == 200
     named = Server(hosts=AllowedHosts("127.0.0.1", has_password=True, env={HOSTS: "metrics.example.org"}))
     assert named.ask("GET", "/", host="metrics.example.org")[0] == 200

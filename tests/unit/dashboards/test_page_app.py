@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,12 +13,10 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.history import History
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards import page
 from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page import settings as page_settings
-from tallystream_dashboards.page.server.csv_route import read_rows
-from tallystream_dashboards.page.url_state import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,37 +74,11 @@ def test_the_browser_names_its_time_zone(
 
 
 @pytest.mark.parametrize(
-    ("params", "links"),
-    [
-        ({"view": "groups"}, 2),
-        ({"view": "groups", "group": "billing"}, 4),
-        ({"view": "pipeline"}, 2),
-        ({"view": "metrics", "app": "orders"}, 5),
-        ({"view": "twice", "app": "orders"}, 2),
-    ],
-)
-def test_every_link_to_csv_has_rows(opened: Callable[..., AppTest], params: dict[str, str], links: int) -> None:
-    """Each table and each chart of a view has a link, by which the rows of the same view are read."""
-    shown = opened(**params)
-    html = " ".join(unescape(element.proto.body) for element in shown.get("html"))
-    found = [dict(parse_qsl(query)) for query in re.findall(r'href="csv\?([^"]+)"', html)]
-    assert len(found) == links
-    assert page_settings.served is not None
-    with closing(open_reader(page_settings.served.store)) as reader:
-        for query in found:
-            selection = parse(query)
-            period = selection.period(round(time.time() * 1000))
-            assert read_rows(reader, selection, period, query["table"]), query
-            assert read_rows(reader, selection, period, "unknown") is None
-
-
-@pytest.mark.parametrize(
     "params",
     [
         {"view": "groups"},
         {"view": "groups", "group": "billing"},
         {"view": "groups", "group": "unknown"},
-        {"view": "pipeline"},
         {"view": "metrics"},
         {"view": "twice", "app": "orders"},
         {"view": "twice", "app": "billing"},

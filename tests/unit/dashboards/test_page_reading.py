@@ -20,7 +20,6 @@ from tallystream_dashboards.data.groups import (
     read_groups_view,
 )
 from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, rate
-from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import Selection
 
@@ -125,33 +124,6 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
     assert len(one.state.partitions) == MAX_PARTITIONS + 30
     assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, MAX_PARTITIONS + 30 - MAX_LINES)
     assert one.by_partition.lines[0].label == f"wide/{MAX_PARTITIONS + 29}"
-
-
-def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
-    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum.
-
-    A record is never too old: Tallystream itself sends some, and an app may report rarely.
-    """
-    rounds = Rounds()
-    for ago in range(60, 0, -2):
-        end = min(100, 130 - ago)
-        own = group("tallystream-aggregator", (end - 5, end), topic="metrics", members=0)
-        shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
-        sink.write(rounds.points(round_of(own, shipper), NOW - ago * 1000))
-    sink.write([counted(1, NOW - 4000)])
-    hops, delays = read_pipeline(reader, read_groups_now(reader, PERIOD), PERIOD)
-    assert [(hop.name, hop.delay) for hop in hops] == [
-        ("instance → metrics", "30 s ago"),
-        ("metrics → sums", "33 s"),
-        ("sums → store", "0 s"),
-        ("store → page", "4 s ago"),
-    ]
-    assert (hops[0].status, hops[0].detail) == (
-        None,
-        "The newest record in `metrics`, of an app or of Tallystream itself.",
-    )
-    assert hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
-    assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 
 def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: int = 0, app: str = "orders") -> Point:

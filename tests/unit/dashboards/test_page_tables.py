@@ -1,18 +1,16 @@
-"""The page's tables, and the texts of lag and of the pipeline in them."""
+"""The page's tables, and the texts of lag in them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line
-from tallystream_dashboards.data.pipeline import hops
 from tallystream_dashboards.data.sums import counted, metrics
-from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
+from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import lag_range, why
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
@@ -26,13 +24,12 @@ def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> G
     return GroupState("g", lag, TimeLag(75), None, Between(60, None), evaluation, (), 1000, partition_count=4, **known)  # type: ignore[arg-type]
 
 
-def test_the_reason_includes_unknown_partitions_and_skew() -> None:
-    """The reason of the status is followed by sentences about partitions without a lag and about clock skew."""
+def test_the_reason_includes_unknown_partitions() -> None:
+    """The reason of the status is followed by a sentence about partitions without a lag."""
     assert why(state()) == "No progress."
     assert why(state(unknown_partitions=1, uncommitted_records=40)) == (
         "No progress. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
     )
-    assert why(state(stored_skew_ms=37_000)).startswith("No progress. Timestamps are 37 s ahead")
 
 
 def test_a_lag_that_is_known_in_part_is_a_lower_bound() -> None:
@@ -52,21 +49,6 @@ def test_the_table_of_groups() -> None:
     assert table["Lag"].isna().tolist() == [False, True]
     assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
     assert table["Status"][1] == ["GONE"]
-
-
-@pytest.mark.parametrize(
-    ("time", "text"),
-    [
-        (Between(60, None), "3 records behind. Catches up in 1 min or never. No progress."),
-        (CatchUp.NEVER, "3 records behind. Catches up: never at this rate. No progress."),
-        (CatchUp.STEADY, "3 records behind. It keeps up. No progress."),
-        (CatchUp.UNKNOWN, "3 records behind. No progress."),
-    ],
-)
-def test_a_hop_has_its_time_to_catch_up(time: TimeToCatchUp, text: str) -> None:
-    """The text is that of the tiles. There is none if the time is not known."""
-    pipeline = hops(replace(state(), catch_up=time), None, arrived_ms=None, stored_ms=None, now_ms=0)
-    assert pipeline[1].detail == text
 
 
 def test_the_worst_group_is_a_consumer() -> None:

@@ -13,7 +13,7 @@ def test_a_selection_is_restored_from_the_address() -> None:
     for chosen in (
         Selection(view="metrics", app="my app", metric="a.b", range="6h"),
         Selection(view="groups", group="g&h", at="2026-11-20T03:12"),
-        Selection(view="pipeline", range="7d", at="2026-11-20T03:12:30"),
+        Selection(view="groups", range="7d", at="2026-11-20T03:12:30"),
         Selection(view="twice", app="x"),
     ):
         assert parse(chosen.params()) == chosen

@@ -202,6 +202,6 @@ def test_the_functions_of_the_default_registry_take_the_arguments_of_its_methods
     calls: list[float] = []
     cached = tallystream.gauge("queue.size", lambda: calls.append(1.0) or 7.0, cached_for=3600)
     assert (cached.value, cached.value, len(calls)) == (7.0, 7.0, 1)
-    sampling = tallystream.Uniform(10)
+    sampling = tallystream.SlidingTimeWindow(10)
     assert tallystream.histogram("sizes", sampling=sampling) is default.histogram("sizes", sampling=sampling)
     assert tallystream.timer("times", sampling=sampling) is default.timer("times", sampling=sampling)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
+from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow
 from tallystream.metrics.histogram import BUFFER, MAX_PENDING
 from tallystream.testing import ManualClock
 
@@ -120,7 +120,7 @@ def test_the_sum_is_that_of_all_values(values: list[float], together: int) -> No
     assert abs(Fraction(metric.read().sum) - total) <= passed * len(values) / 2**50 + Fraction(1, 2**1070)
 
 
-SAMPLINGS = [None, ExponentiallyDecaying(), SlidingWindow(), SlidingTimeWindow(60), Uniform()]
+SAMPLINGS = [None, ExponentiallyDecaying(), SlidingTimeWindow(60)]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=repr)

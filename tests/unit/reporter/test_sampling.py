@@ -18,8 +18,6 @@ from tallystream import (
     MetricRegistry,
     Sampling,
     SlidingTimeWindow,
-    SlidingWindow,
-    Uniform,
     record,
 )
 from tallystream.metrics.histogram import BUFFER
@@ -27,8 +25,6 @@ from tallystream.metrics.sampling import (
     QUANTILES,
     DecayingReservoir,
     SlidingTimeWindowReservoir,
-    SlidingWindowReservoir,
-    UniformReservoir,
     View,
     plain_view,
     weighted_view,
@@ -39,18 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VALUES = st.floats(-1e6, 1e6)
-BATCHES = st.lists(st.lists(VALUES, max_size=20), max_size=20)
 PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
-CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingWindow(), SlidingTimeWindow(60), Uniform()]
-
-
-@given(BATCHES, st.integers(1, 50))
-def test_a_sliding_window_keeps_the_last_values(batches: list[list[float]], size: int) -> None:
-    """In batches of any size, the last `size` values are kept."""
-    reservoir = SlidingWindowReservoir(size)
-    for batch in batches:
-        reservoir.update(batch, 0.0)
-    assert list(reservoir.values) == [value for batch in batches for value in batch][-size:]
+CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingTimeWindow(60)]
 
 
 @given(PACED, st.floats(0.1, 60), st.floats(0, 90))
@@ -75,19 +61,6 @@ def test_a_sliding_time_window_has_a_size_limit() -> None:
     reservoir = SlidingTimeWindowReservoir(10, 3)
     reservoir.update([1, 2, 3, 4, 5], 0.0)
     assert reservoir.values(10.0) == [3, 4, 5]
-
-
-@given(st.lists(VALUES, max_size=200), st.integers(1, 30), st.integers())
-def test_a_uniform_sample_follows_algorithm_r(values: list[float], size: int, seed: int) -> None:
-    """The n-th value replaces a random one of n places, if the sample has that place."""
-    reservoir, draw = UniformReservoir(size, Random(seed).random), Random(seed).random
-    reservoir.update(values[:7], 0.0)
-    reservoir.update(values[7:], 0.0)
-    expected = values[:size]
-    for number, value in enumerate(values[size:], start=size + 1):
-        place = math.floor(draw() * number)
-        expected[place : place + 1] = [value] if place < size else []
-    assert reservoir.values == expected
 
 
 @given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
@@ -178,7 +151,7 @@ def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Samplin
     clock = ManualClock()
     one = getattr(MetricRegistry("a", clock=clock), make)("m", sampling=choice)
     two = getattr(MetricRegistry("a", clock=clock, sampling=choice).child("x"), make)("m")
-    three = getattr(MetricRegistry("a", clock=clock, sampling=Uniform(3)), make)("m", sampling=choice)
+    three = getattr(MetricRegistry("a", clock=clock, sampling=SlidingTimeWindow(3)), make)("m", sampling=choice)
     for metric in (one, two, three):
         assert metric.sampling == choice
         for number in range(1, 1001):
@@ -276,18 +249,18 @@ def test_the_buffer_of_a_time_window_is_limited() -> None:
 def test_a_second_choice_is_rejected() -> None:
     """An equal sampling, or none, returns the metric; another one is a ConfigError."""
     registry = MetricRegistry("a")
-    made = registry.timer("t", sampling=SlidingWindow(10))
-    assert registry.timer("t") is registry.timer("t", sampling=SlidingWindow(10)) is made
-    with pytest.raises(ConfigError, match=r"'t' already has SlidingWindow\(size=10\)"):
-        registry.timer("t", sampling=Uniform())
+    made = registry.timer("t", sampling=SlidingTimeWindow(10))
+    assert registry.timer("t") is registry.timer("t", sampling=SlidingTimeWindow(10)) is made
+    with pytest.raises(ConfigError, match=r"'t' already has SlidingTimeWindow\(seconds=10"):
+        registry.timer("t", sampling=ExponentiallyDecaying())
 
 
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: Uniform(0), "size"),
-        (lambda: SlidingWindow(1.5), "size"),  # type: ignore[arg-type]
-        (lambda: SlidingWindow(2_000_000), "size"),
+        (lambda: ExponentiallyDecaying(0), "size"),
+        (lambda: ExponentiallyDecaying(1.5), "size"),  # type: ignore[arg-type]
+        (lambda: SlidingTimeWindow(60, 2_000_000), "size"),
         (lambda: SlidingTimeWindow(0), "seconds"),
         (lambda: SlidingTimeWindow(math.nan), "seconds"),
         (lambda: SlidingTimeWindow(1, size=0), "size"),

@@ -15,12 +15,12 @@ import asyncio
 import tallystream
 from typing_extensions import reveal_type
 from tallystream import (
-    ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, count_exceptions, counted, derived,
+    ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, count_exceptions, counted, derived,
     ratio, report, timed,
 )
 from tallystream.testing import InMemoryReporter, ManualClock
 
-registry = MetricRegistry("orders", clock=ManualClock(), sampling=Uniform(100))
+registry = MetricRegistry("orders", clock=ManualClock(), sampling=SlidingTimeWindow(100))
 counter = registry.counter("c", tags={"topic": "orders"})
 counter.inc()
 reveal_type(counter)  # Counter

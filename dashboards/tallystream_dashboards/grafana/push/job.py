@@ -124,15 +124,14 @@ class _Upload:
         """Yield an action for each resource, each needing only those before it."""
         self._grafana.require_grafana()
         yield self._folder(desired.folder)
-        for datasource in desired.datasources:
-            resolved = {key: secrets.resolve(datasource[key]) for key in ("url", "secureJsonData") if key in datasource}
-            yield self._datasource(datasource | resolved)
+        source = desired.datasource
+        resolved = {key: secrets.resolve(source[key]) for key in ("url", "secureJsonData") if key in source}
+        yield self._datasource(source | resolved)
         contact = desired.contact_point
         yield self._contact_point(contact | {"settings": secrets.resolve(contact["settings"])})
         for model in desired.dashboards.values():
             yield self._dashboard(model, desired.folder["uid"])
-        for group in desired.rule_groups:
-            yield self._rule_group(group)
+        yield self._rule_group(desired.rule_group)
 
     def _folder(self, folder: JSON) -> Action:
         uid, title = folder["uid"], folder["title"]

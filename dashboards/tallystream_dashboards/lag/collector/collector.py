@@ -16,7 +16,6 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
-from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
@@ -54,14 +53,11 @@ def run(settings: CollectSettings) -> int:
         reader = open_reader(settings.store)
         stack.callback(reader.close)
         stop = stack.enter_context(stop_on_signals())
-        records = RecordReader(kafka, seconds=settings.interval / 2, stopping=stop.is_set)
         tracker = LagTracker(
             OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
             patterns(settings),
             settings.rules,
             clock=time.time,
-            assigned_only=settings.assigned_only,
-            read_records=records.read if settings.record_timestamps else None,
         )
         # Without permission to read the store, the history can't be loaded or downsampled.
         full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0

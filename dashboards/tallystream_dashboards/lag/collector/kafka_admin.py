@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 MAX_GROUPS_IN_FLIGHT = 200
 """How many requests for offsets are in flight at once. The Kafka client sends one request for each group."""
@@ -95,7 +94,6 @@ class OffsetFetcher:
         ids = self._partitions(answers.topics, problems)
         partitions = [(topic, number) for topic, numbers in ids.items() for number in numbers or ()]
         starts = self._offsets(partitions, EARLIEST, problems)
-        requested_ms = self._now_ms()
         ends = self._offsets(partitions, LATEST, problems)
         ts_ms = self._now_ms()
         bounds = {one: (starts[one], ends[one]) for one in partitions if one in starts and one in ends}
@@ -104,25 +102,9 @@ class OffsetFetcher:
             problems=tuple(sorted(problems)),
             deleted=answers.deleted,
             bounds=bounds,
-            requested_ms=requested_ms,
             ts_ms=ts_ms,
             complete=answers.complete,
         )
-
-    def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
-
-        Partitions without a record or without an answer are left out.
-
-        Raises:
-            BrokerUnavailableError: a request had no answer by its deadline.
-            StoppedError: `stopping` returned True.
-        """
-        return {
-            partition: (info.offset, info.timestamp)
-            for partition, info in self._list_offsets(partitions, NEWEST, "newest of", set())
-            if info.offset >= 0 and info.timestamp > 0
-        }
 
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return the last stable offset of each partition: an open transaction begins there if it is before the end.

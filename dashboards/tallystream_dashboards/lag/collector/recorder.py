@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
-IGNORED = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
+IGNORED = frozenset({"seconds", "reason", "seen_ms"})
 """Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
 IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
 """The same for a partition, whose rates change for as long as the window after its last record."""
@@ -56,7 +56,6 @@ class Recorder:
         self._last: dict[tuple[str, ...], _Last] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
-        self._gone_kept: set[str] = set()
 
     def points(self, result: Round) -> list[Point]:
         """Return the points to write for a round.
@@ -65,20 +64,20 @@ class Recorder:
         """
         slot = result.ts_ms // SLOT_MS
         first_of_slot = slot != self._slot
-        gone_again = self._gone_again(result, kept=first_of_slot and self._slot >= 0)
+        repeat_ms = 0 if first_of_slot else REPEAT_MS
         self._slot = slot
         before, self._last = self._last, {}
         points: list[Point] = []
 
-        def add(point: Point, *, repeat_ms: int | None = 0 if first_of_slot else REPEAT_MS) -> None:
-            """Add a point if its series has changed, or `repeat_ms` after the last one; None: only if changed."""
+        def add(point: Point) -> None:
+            """Add a point if its series has changed, or `repeat_ms` after the last one."""
             key = (point.measurement, *point.tags.values())
             names, values = tuple(point.fields), tuple(point.fields.values())
             names = self._names.setdefault(names, names)  # one tuple for all series
             last, written_ms = before.get(key), point.ts_ms
             ignored = IGNORED_OF_PARTITIONS if point.measurement == LAG else IGNORED
             if last is not None and last.equals(names, values, ignored):
-                if repeat_ms is None or point.ts_ms - last.written_ms < repeat_ms:
+                if point.ts_ms - last.written_ms < repeat_ms:
                     written_ms = last.written_ms
             elif last is not None and last.ts_ms != last.written_ms:
                 fields = dict(zip(last.names, last.values, strict=True))
@@ -88,25 +87,12 @@ class Recorder:
             self._last[key] = _Last(names, values, point.ts_ms, written_ms)
 
         for state in result.states:
-            if state.gone:
-                add(group_point(state, result.ts_ms), repeat_ms=0 if state.group in gone_again else None)
-            else:
-                for point in _points(state, result.ts_ms):
-                    add(point)
+            for point in _points(state, result.ts_ms):
+                add(point)
         for partition, bounds in result.bounds.items():
             add(ends_point(partition, bounds, result.ts_ms))
         points.append(self._round_point(result))
         return points
-
-    def _gone_again(self, result: Round, *, kept: bool) -> set[str]:
-        """Return the groups that are gone and whose point must be written again, because downsampling keeps this round.
-
-        The first round of a process may not be the first one of its slot, so it is not `kept`.
-        """
-        gone = {state.group for state in result.states if state.gone}
-        again = gone - self._gone_kept if kept else set()
-        self._gone_kept = gone if kept else gone & self._gone_kept
-        return again
 
     def _round_point(self, result: Round) -> Point:
         present = [state for state in result.states if not state.gone]
@@ -117,13 +103,12 @@ class Recorder:
         }
         if result.problems:
             fields["problems"] = "; ".join(result.problems)
-        if not result.complete:
-            fields["incomplete"] = True
         return Point(ROUNDS, {}, fields, result.ts_ms)
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
-    yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
+    if not state.gone:
+        yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
     yield group_point(state, ts_ms)
 
 

@@ -23,7 +23,7 @@ from tallystream_dashboards.lag.state import (
 )
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, LAG, PARTITION_FIELDS
-from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, clock_skew_ms, max_observations
+from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, max_observations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,18 +33,12 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.offsets import (
         Bounds,
         GroupOffsets,
-        NextRecord,
         PartitionId,
         PartitionOffsets,
         RoundOffsets,
     )
     from tallystream_dashboards.lag.samples import Rates
     from tallystream_dashboards.lag.time_lag import TimeLag
-
-    Records = Mapping[tuple[PartitionId, int], NextRecord]
-
-SKEW_INTERVAL_MS = 30_000
-"""The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
 
 _STOPPED = (Status.STALL, Status.STOP)
 
@@ -55,9 +49,6 @@ class Broker(Protocol):
     def fetch(self, patterns: Patterns, known: Collection[str]) -> RoundOffsets:
         """Return the offsets of every group, including those that are `known` from earlier rounds."""
 
-    def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
-        """Return the offset and the timestamp of the record with the highest timestamp of each partition."""
-
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return the last stable offset of each partition."""
 
@@ -66,8 +57,7 @@ class Broker(Protocol):
 class Round:
     """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
-    `ts_ms` is when the ends were answered, `took_s` the duration of the round, `complete` whether all brokers listed
-    their groups.
+    `ts_ms` is when the ends were answered, `took_s` the duration of the round.
     """
 
     states: tuple[GroupState, ...]
@@ -75,15 +65,12 @@ class Round:
     ts_ms: int
     problems: tuple[str, ...] = ()
     took_s: float = 0.0
-    complete: bool = True
 
 
 class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
     It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
-    `read_records` returns the next records at offsets of partitions; None: no timestamps are read. `assigned_only`
-    leaves out topics of which no member has a partition, if the group's members have others.
     """
 
     def __init__(
@@ -93,23 +80,16 @@ class LagTracker:
         rules: Rules,
         *,
         clock: Callable[[], float],
-        assigned_only: bool = False,
-        read_records: Callable[[set[tuple[PartitionId, int]]], Records] | None = None,
     ) -> None:
         self._broker = broker
         self._patterns = patterns
         self._rules = rules
         self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
-        self._assigned_only = assigned_only
-        self._read_records = read_records
         self._open_from: dict[PartitionId, int] = {}
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
         self._groups: dict[str, GroupState] = {}
-        self._requested_ms: dict[int, int] = {}  # when ends were requested, by the time of the answer
-        self._skews_ms: dict[PartitionId, int] = {}
-        self._skews_due_ms = 0
         self._newest_ms = 0
 
     def round(self) -> Round:
@@ -124,25 +104,18 @@ class LagTracker:
         began = self._clock()
         known = {name for name, state in self._groups.items() if not state.gone}
         offsets = self._broker.fetch(self._patterns, known)
-        if self._assigned_only:
-            offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
         if offsets.ts_ms < self._newest_ms:
             self._forget_from(offsets.ts_ms)
         self._newest_ms = offsets.ts_ms
         self._add_ends(offsets)
-        if offsets.ts_ms >= self._skews_due_ms:
-            self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
-            self._skews_due_ms = offsets.ts_ms + SKEW_INTERVAL_MS
-        records = self._read_records(_oldest_unread(offsets)) if self._read_records is not None else {}
         self._open_from = self._broker.last_stable(self._stopped())
-        self._evaluate(offsets, records)
+        self._evaluate(offsets)
         return Round(
             states=tuple(worst_first(self._groups.values())),
             bounds=offsets.bounds,
             ts_ms=offsets.ts_ms,
             problems=offsets.problems,
             took_s=self._clock() - began,
-            complete=offsets.complete,
         )
 
     def load(self, store: PointReader) -> None:
@@ -174,48 +147,28 @@ class LagTracker:
             ends.forget_from(ts_ms)
         for samples in self._samples.values():
             samples.forget_from(ts_ms)
-        self._requested_ms = {answered: asked for answered, asked in self._requested_ms.items() if answered < ts_ms}
-        self._skews_due_ms = ts_ms
         for name, state in self._groups.items():
             since_ms = state.since_ms and min(state.since_ms, ts_ms)
             self._groups[name] = replace(state, since_ms=since_ms, seen_ms=min(state.seen_ms, ts_ms))
 
     def _add_ends(self, offsets: RoundOffsets) -> None:
-        self._requested_ms[offsets.ts_ms] = offsets.requested_ms
-        while next(iter(self._requested_ms)) < offsets.ts_ms - 2 * HISTORY_MS:
-            del self._requested_ms[next(iter(self._requested_ms))]
         limit = max_observations(len(offsets.bounds))
         for partition, (_, end) in offsets.bounds.items():
             self._ends.setdefault(partition, EndOffsetHistory()).add(offsets.ts_ms, end, limit=limit)
-
-    def _clock_skews(self, newest: Mapping[PartitionId, tuple[int, int]]) -> dict[PartitionId, int]:
-        """Return the skew of each partition by its record with the highest timestamp: (offset, timestamp in ms).
-
-        The broker read the ends between a request and its answer, so a record after these ends may have arrived at any
-        time after the request.
-        """
-        skews = {}
-        for partition, (offset, timestamp_ms) in newest.items():
-            appended_ms = self._ends[partition].appended_ms(offset) if partition in self._ends else None
-            if appended_ms is not None:
-                earliest_ms, latest_ms = appended_ms
-                earliest_ms = self._requested_ms.get(earliest_ms or 0, earliest_ms)
-                skews[partition] = clock_skew_ms(timestamp_ms, earliest_ms, latest_ms)
-        return skews
 
     def _stopped(self) -> set[PartitionId]:
         """Return the partitions in which a group had stopped in the last round."""
         partitions = (one for state in self._groups.values() if not state.gone for one in state.partitions)
         return {(one.topic, one.partition) for one in partitions if one.evaluation.status in _STOPPED and not one.stale}
 
-    def _evaluate(self, offsets: RoundOffsets, records: Records) -> None:
+    def _evaluate(self, offsets: RoundOffsets) -> None:
         for group in offsets.groups:
             before = self._groups.get(group.group)
             if not group.partitions and not group.complete:
                 if before is not None:
                     self._groups[group.group] = mark_stale(before)
             elif group.partitions or group.unread or before is not None:
-                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms, records), before)
+                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms), before)
         for name, before in list(self._groups.items()):
             if name in offsets.deleted and not before.gone:
                 self._groups[name] = keep_since(mark_gone(before), before)
@@ -228,15 +181,14 @@ class LagTracker:
             for partition in unread - {partition for _, partition in self._samples}:
                 del self._ends[partition]
 
-    def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int, records: Records) -> GroupState:
+    def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int) -> GroupState:
         if before is not None and not before.gone and not group.complete and group.members is None:
             group = replace(group, members=before.members, state=before.broker_state)
         states, rates = [], []
         for one in group.partitions:
             samples = self._add_sample(group, one, now_ms)
             rates.append((None, None) if samples is None else samples.rates(now_ms))
-            record = None if one.committed is None else records.get((one.id, one.committed))
-            states.append(self._partition(one, samples, rates[-1][0], record, now_ms))
+            states.append(self._partition(one, samples, rates[-1][0], now_ms))
         states += self._unread_partitions(group, before)
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
 
@@ -265,15 +217,13 @@ class LagTracker:
         offsets: PartitionOffsets,
         samples: OffsetSamples | None,
         rates: Rates | None,
-        record: NextRecord | None,
         now_ms: int,
     ) -> PartitionState:
         time_lag: TimeLag | None = NO_LAG
         evaluation = CAUGHT_UP
         if offsets.lag != 0:
-            if record is None or record.exists:
-                oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
-                time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
+            oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
+            time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
             evaluation = evaluate_partition(
                 offsets,
                 [] if samples is None else samples.all(),
@@ -292,16 +242,4 @@ class LagTracker:
             start=offsets.start,
             end=offsets.end,
             committed=offsets.committed,
-            record_ms=None if record is None else record.timestamp_ms,
-            skew_ms=self._skews_ms.get(offsets.id),
         )
-
-
-def _oldest_unread(offsets: RoundOffsets) -> set[tuple[PartitionId, int]]:
-    """Return the committed offsets of the partitions that lag."""
-    partitions = (partition for group in offsets.groups for partition in group.partitions)
-    return {(one.id, one.committed) for one in partitions if one.committed is not None and one.lag}
-
-
-def _without_left(group: GroupOffsets) -> GroupOffsets:
-    return replace(group, partitions=tuple(one for one in group.partitions if not one.left))

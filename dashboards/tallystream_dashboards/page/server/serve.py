@@ -38,10 +38,7 @@ def run(settings: PageSettings) -> int:
     if find_spec("streamlit") is None:
         raise ConfigError("streamlit", "not installed", "pip install streamlit, or use the image tallystream-page")
     from starlette.middleware import Middleware
-    from starlette.routing import Route
     from streamlit.starlette import App
-
-    from tallystream_dashboards.page.server import csv_route
 
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
@@ -49,7 +46,6 @@ def run(settings: PageSettings) -> int:
     hosts = AllowedHosts(settings.address, has_password=bool(settings.password))
     app = App(
         APP,
-        routes=[Route(csv_route.PATH, csv_route.endpoint(settings.store))],
         middleware=[Middleware(AccessMiddleware, password=settings.password, hosts=hosts)],
     )
     stopped = threading.Event()

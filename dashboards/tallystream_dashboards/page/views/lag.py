@@ -1,4 +1,4 @@
-"""Draw the views of lag: all consumer groups, one group by partition, and the aggregator's own pipeline."""
+"""Draw the views of lag: all consumer groups, and one group by partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.pipeline import role
+from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.status import Status
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_dashboards.data.groups import GroupsView, GroupView
-    from tallystream_dashboards.data.lines import ChartData
-    from tallystream_dashboards.data.pipeline import Hop
     from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
@@ -78,25 +76,10 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with right:
         components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
     partitions = _partitions(state)
-    table = tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms))
+    table = tables.partitions(partitions[:MAX_PARTITIONS])
     components.table(table, caption="Partitions", key="partitions-table")
     if len(partitions) > MAX_PARTITIONS:
         st.caption(f"The worst {MAX_PARTITIONS:,} of {len(partitions):,} partitions; the filter finds the others.")
-
-
-def draw_pipeline(hops: Sequence[Hop], delays: ChartData) -> None:
-    """Draw the hops from left to right, their delays over time, and a table with details."""
-    for column, hop in zip(st.columns(len(hops)), hops, strict=True):
-        column.metric(
-            hop.name,
-            hop.delay,
-            hop.status.name if hop.status is not None else None,
-            delta_color=components.COLORS[hop.status] if hop.status is not None else "off",
-            delta_arrow="off",
-            **components.TILE,
-        )
-    components.chart("Delay of each hop, seconds", delays, key="delay-chart")
-    components.table(tables.hops(hops), caption="Hops of the pipeline", key="hops-table")
 
 
 def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:

@@ -44,26 +44,6 @@ CONSISTENT = Results(
 )
 
 
-LATE: Key = ("flights", "flights.delay", "histogram", (("direction", "late"),))
-EARLY: Key = ("flights", "flights.delay", "histogram", (("direction", "early"),))
-OTLP_BATCH: Key = ("flights", "flights.batch.duration", "histogram", ())
-OTLP_SUMS: dict[Key, Values] = {
-    PROCESSED: {"count": 110},
-    DELAY: {"count": 50, "sum": 300.0, "min": -5, "max": 60},
-    LATE: {"count": 30, "sum": 200.0, "min": 0.0, "max": 30.0},
-    EARLY: {"count": 10, "sum": 50.0, "min": 1.0, "max": 9.0},
-    BATCH: {"count": 7, "sum": 0.25, "min": 0.01, "max": 0.1},
-    OTLP_BATCH: {"count": 4, "sum": 0.15, "min": 0.01, "max": 0.1},
-}
-WITH_OTLP = dataclasses.replace(
-    CONSISTENT,
-    covered=0,
-    otlp_topic="otlp_metrics",
-    journal_app_2=40,
-    **dict.fromkeys(("sums", "store", "replay"), OTLP_SUMS),  # type: ignore[arg-type]
-)
-
-
 def test_consistent_numbers_are_exact() -> None:
     """If the numbers of all sources agree, so does the table."""
     table = rows(CONSISTENT)
@@ -120,31 +100,6 @@ def test_a_run_without_records_processed_twice_fails() -> None:
     assert [row.what for row in rows(once) if row.agrees is False] == [
         "in the batch that app-2 held when it was killed"
     ]
-
-
-def test_with_otlp_the_sums_of_both_consumers_are_exact_without_positions() -> None:
-    """A row compares what app-2 published with its journal. The minutes of early flights are subtracted."""
-    table = rows(WITH_OTLP)
-    assert exact(table)
-    assert [row.value for row in table if row.what == "processed by app-2, by otlp_metrics"] == ["40"]
-    assert [row.value for row in table if row.what == "minutes of delay, by the sums"] == ["450"]
-    assert not [row for row in table if "positions" in row.what]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"journal_app_2": 39},
-        {"replayed": {"app-1": 110}},
-        {"sums": {**OTLP_SUMS, EARLY: {**OTLP_SUMS[EARLY], "sum": 51.0}}},
-        {"sums": {**OTLP_SUMS, OTLP_BATCH: {**OTLP_SUMS[OTLP_BATCH], "count": 5}}},
-        {"replay": {key: row for key, row in OTLP_SUMS.items() if key != LATE}},
-    ],
-    ids=str,
-)
-def test_each_wrong_number_of_otlp_is_detected(wrong: dict[str, Any]) -> None:
-    """With one number of app-2 wrong, or missing, the table is not exact."""
-    assert not exact(rows(dataclasses.replace(WITH_OTLP, **wrong)))
 
 
 def test_differences_name_metric_tags_field_and_both_values() -> None:

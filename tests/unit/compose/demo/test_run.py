@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from tallystream.errors import ConfigError
-from tallystream_cli.demo import run
 from tallystream_cli.demo.display import Display
 from tallystream_cli.demo.results import Row
 from tallystream_cli.demo.run import DemoSettings, as_dict
@@ -39,14 +38,6 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     with pytest.raises(ConfigError, match="empty folder"):
         DemoSettings(data=tmp_path)
-
-
-def test_otlp_without_the_sdk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install; nothing is started."""
-    assert DemoSettings(otlp=True).otlp
-    monkeypatch.setattr(run, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"--otlp.*tallystream-cli\[demo\]"):
-        DemoSettings(otlp=True)
 
 
 def test_without_a_terminal_the_display_prints_plain_lines() -> None:

@@ -18,7 +18,9 @@ from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 
-URLS = {"flux": "$INFLUXDB_URL", "influxql": "$INFLUXDB_URL", "prometheus": "$PROMETHEUS_URL"}
+DASHBOARDS = GENERATED.parent / "tallystream_dashboards" / "grafana" / "files"
+
+URLS = {"flux": "$INFLUXDB_URL", "prometheus": "$PROMETHEUS_URL"}
 """The stores' URLs in the committed files: Grafana in Compose has them in its environment."""
 
 
@@ -35,6 +37,7 @@ def test_the_committed_files_are_what_the_command_writes(flavour: Flavour, tmp_p
     written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     folder = GENERATED / flavour
     committed = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    committed |= {f"dashboards/{path.name}": path.read_text() for path in (DASHBOARDS / flavour).iterdir()}
     assert written == committed
     assert set(result.stdout.split()) == {str(tmp_path / name) for name in committed}
 
@@ -59,21 +62,18 @@ def test_provisioning_has_the_same_resources_as_the_api(flavour: Flavour) -> Non
     settings = Settings(flavour=flavour, folder_title="Cash$Flow")
     texts, generated = files(settings, dashboards_path="/boards"), resources(settings)
     (source,) = as_grafana_reads(yaml.safe_load(texts["provisioning/datasources/tallystream.yaml"]), ENV)["datasources"]
-    expected = json.loads(json.dumps(generated.datasources[0]).replace("$INFLUXDB_TOKEN", "the-token"))
+    expected = json.loads(json.dumps(generated.datasource).replace("$INFLUXDB_TOKEN", "the-token"))
     assert source == expected | {"orgId": 1, "editable": False}
     (provider,) = as_grafana_reads(yaml.safe_load(texts["provisioning/dashboards/tallystream.yaml"]), ENV)["providers"]
     assert (provider["folder"], provider["folderUid"]) == ("Cash$Flow", "tallystream-folder")
     assert provider["options"] == {"path": "/boards"}
-    if flavour == "influxql":
-        assert "provisioning/alerting/tallystream.yaml" not in texts
-        return
     alerting = yaml.safe_load(texts["provisioning/alerting/tallystream.yaml"])
     (contact,) = as_grafana_reads(alerting["contactPoints"], ENV)
     assert contact["name"] == "Cash$Flow"
     assert contact["receivers"][0]["settings"] == {"url": "https://hook"}
     (group,) = alerting["groups"]
     assert as_grafana_reads(group["folder"], ENV) == "Cash$Flow"
-    for read, expected_rule in zip(group["rules"], generated.rule_groups[0]["rules"], strict=True):
+    for read, expected_rule in zip(group["rules"], generated.rule_group["rules"], strict=True):
         annotations = dict(expected_rule["annotations"])
         assert read["dashboardUid"] == annotations.pop("__dashboardUid__")
         assert str(read["panelId"]) == annotations.pop("__panelId__")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream_dashboards.grafana.alerts import flux, prometheus
-from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.settings import Settings, Thresholds
+from tallystream_dashboards.grafana.rules import RULES
+from tallystream_dashboards.grafana.settings import FLAVOURS, Settings, Thresholds
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.alerts.rules import Rule
+    from tallystream_dashboards.grafana.rules import Rule
 
 
 def test_slugs_are_anchors_and_unique() -> None:
@@ -26,8 +25,7 @@ def test_slugs_are_anchors_and_unique() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
 def test_the_placeholders_of_a_text_are_replaced(rule: Rule) -> None:
     """Every placeholder is a threshold, the value or a label of the rule; reason and action are sentences."""
-    for template in (rule.summary, rule.reason, rule.action):
-        text = rule.text(template, Thresholds(), value="VALUE", label="LABEL-NAME")
+    for text in rule.annotations(Settings(), value="VALUE", label="LABEL-NAME").values():
         assert "%(" not in text
         assert "{{" not in text
         assert set(re.findall(r"LABEL-(\w+)", text)) <= set(rule.labels)
@@ -55,12 +53,14 @@ def test_every_threshold_belongs_to_a_rule() -> None:
 )
 def test_a_rule_in_flux_names_any_bucket(bucket: str, literal: str) -> None:
     """Flux has other escapes than JSON, none for other letters, and `${` would begin an interpolation."""
-    for query in flux.queries(Settings(flavour="flux", bucket=bucket)).values():
+    for rule in RULES:
+        query = rule.query(Settings(flavour="flux", bucket=bucket))
         assert set(re.findall(r"from\(bucket: (.*)\)\n", query)) == {literal}
 
 
 def test_only_counters_are_processed_twice() -> None:
     """A meter may have the name of a counter with positions. It is another metric, and neither language adds it."""
-    for text in (queries(Settings())["processed-twice"] for queries in (flux.queries, prometheus.expressions)):
+    (rule,) = [rule for rule in RULES if rule.slug == "processed-twice"]
+    for text in (rule.query(Settings(flavour=flavour)) for flavour in FLAVOURS):
         assert re.search(r'metric_type ?==? ?"counter"', text)
         assert "meter" not in text

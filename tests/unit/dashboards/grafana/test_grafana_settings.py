@@ -11,7 +11,7 @@ from tallystream_dashboards.grafana.resources import resources
 from tallystream_dashboards.grafana.settings import Contact, Settings, Thresholds
 
 INVALID: list[tuple[dict[str, Any], str]] = [
-    ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux, influxql or prometheus."),
+    ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux or prometheus."),
     ({"uid_prefix": "a b"}, "--uid-prefix: 'a b' can't be used; give 1 to 15 letters, digits, _ or -."),
     ({"uid_prefix": "x" * 16}, "--uid-prefix"),
     ({"folder_title": " "}, "--folder"),
@@ -49,7 +49,7 @@ def test_two_uid_prefixes_have_no_uid_in_common() -> None:
         {
             each.folder["uid"],
             each.contact_point["uid"],
-            *(source["uid"] for source in each.datasources),
+            each.datasource["uid"],
             *each.dashboards,
         }
         for each in (one, other)

@@ -52,11 +52,11 @@ def test_a_push_writes_only_what_changed(grafana: GrafanaStub, push: Pusher) -> 
 
     def change(generated: Resources) -> None:
         generated.dashboards["tallystream-lag"]["panels"][0]["title"] = "The worst"
-        generated.rule_groups[0]["rules"][0]["for"] = "600s"
+        generated.rule_group["rules"][0]["for"] = "600s"
 
     assert push(change) == ["POST /dashboards/db", RULES]
     assert push(change) == []
-    push(lambda generated: generated.rule_groups[0]["rules"].pop())
+    push(lambda generated: generated.rule_group["rules"].pop())
     assert list(grafana.state.rules) == ["tallystream-rule-a"]
 
 

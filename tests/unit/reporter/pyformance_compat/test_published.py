@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
 from decimal import Decimal
 from threading import Lock, Thread
 from typing import Any
@@ -19,7 +18,7 @@ from support.pyformances import Clock, ours
 from support.topic import FIRST, SECOND, Topic
 from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
 from tallystream.metrics.sketch import Sketch
-from tallystream.pyformance_compat import CounterFellWarning, MetricsRegistry, RegexRegistry
+from tallystream.pyformance_compat import MetricsRegistry, RegexRegistry
 from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
 from tallystream_aggregator import sums
 
@@ -69,16 +68,15 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
     append(Topic(), registry, 0)
 
 
-def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> None:
-    """After dec() it is an updown with the complete value. One warning names the counter."""
+def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
+    """After dec() it is an updown with the complete value. One warning in the log names the counter."""
     counter = registry.counter("jobs")
     counter.inc(5)
     assert published(registry) == {("jobs", "counter"): record.Counter(name="jobs", count=5)}
-    with pytest.warns(CounterFellWarning, match=r"the counter 'jobs' was .* reported as updown") as caught:
-        counter.dec(2)
-    for call in (counter.dec, counter.clear, lambda: counter.inc(7)):
-        call()  # without a warning, which would be an error here
-    assert [warning.filename for warning in caught] == [__file__]
+    assert log.text == ""
+    for call in (lambda: counter.dec(2), counter.dec, counter.clear, lambda: counter.inc(7)):
+        call()
+    assert log.text.count("the counter 'jobs' was decremented or cleared, so it is reported as updown") == 1
     assert published(registry) == {("jobs", "updown"): record.UpDown(name="jobs", value=7)}
 
 
@@ -97,9 +95,7 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
     """dec(), clear(), and numbers that a count in the record can't have."""
     counter = registry.counter("c")
     counter.inc(5)
-    with pytest.warns(CounterFellWarning) as caught:
-        fall(counter)
-    assert [warning.filename for warning in caught] == [__file__]
+    fall(counter)
     assert published(registry) == {("c", "updown"): record.UpDown(name="c", value=value)}
 
 
@@ -142,15 +138,15 @@ def test_other_integer_types_do_not_make_an_updown(registry: MetricsRegistry) ->
     assert_count(registry.tallystream, "c", 5)
 
 
-def test_a_counter_that_fell_elsewhere_warns_when_it_is_added(registry: MetricsRegistry) -> None:
-    """A counter outside a registry warns when it is added to one, and is an updown."""
+def test_a_counter_that_fell_elsewhere_is_logged_when_it_is_added(
+    registry: MetricsRegistry, log: pytest.LogCaptureFixture
+) -> None:
+    """A counter outside a registry is logged when it is added to one, and is an updown."""
     counter = ours.meters.Counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        counter.dec()
-    with pytest.warns(CounterFellWarning, match="'late'") as caught:
-        registry.add("late", counter)
-    assert [warning.filename for warning in caught] == [__file__]
+    counter.dec()
+    assert log.text == ""
+    registry.add("late", counter)
+    assert "'late'" in log.text
     assert list(published(registry)) == [("late", "updown")]
 
 
@@ -164,12 +160,10 @@ def test_the_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
     counter.inc(5)
     assert by_type(append(topic, registry, 0)) == {"counter": 5}
     counter.inc(3)
-    with pytest.warns(CounterFellWarning):
-        counter.dec()
+    counter.dec()
     assert by_type(append(topic, registry, 1)) == {"counter": 5, "updown": 7}
     other = MetricsRegistry()
-    with pytest.warns(CounterFellWarning):
-        other.counter("jobs").dec(0)
+    other.counter("jobs").dec(0)
     other.counter("jobs").inc(10)
     assert by_type(append(topic, other, 2, life=SECOND, key=b"app-2")) == {"updown": 17}
     assert by_type(append(topic, registry, 3, final=True)) == {"counter": 5, "updown": 10}
@@ -199,16 +193,14 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
     clock, topic, at = Clock(), Topic(), 0
     registry = MetricsRegistry(clock)
     counts = dict.fromkeys(("meter", "histogram", "timer"), 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CounterFellWarning)
-        for call, number in [*calls, ("report", 0)]:
-            if call == "report":
-                append(topic, registry, at)
-                at += 1
-            else:
-                make(registry, clock, call, number)
-            if call in counts:
-                counts[call] += number if call == "meter" else 1
+    for call, number in [*calls, ("report", 0)]:
+        if call == "report":
+            append(topic, registry, at)
+            at += 1
+        else:
+            make(registry, clock, call, number)
+        if call in counts:
+            counts[call] += number if call == "meter" else 1
     for kind in counts:
         getattr(registry, kind)("n")
     found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in counts}
@@ -277,14 +269,12 @@ def test_a_cleared_counter_that_fell_continues(registry: MetricsRegistry) -> Non
     registry.counter("c").inc(5)
     append(topic, registry, 0)
     registry.counter("c").inc(2)
-    with pytest.warns(CounterFellWarning):
-        registry.counter("c").dec()
+    registry.counter("c").dec()
     append(topic, registry, 1)
     registry.clear()
     registry.counter("c").inc(4)
     assert by_type(append(topic, registry, 2))["counter"] == 11
-    with pytest.warns(CounterFellWarning):
-        registry.counter("d").dec()
+    registry.counter("d").dec()
     registry.clear()
     registry.counter("d").inc(4)
     assert append(topic, registry, 3).sum("d").count == 4

@@ -1,7 +1,7 @@
 """Generate the tables of docs/configuration.md: every option of every command.
 
-`python -m tallystream_cli.reference docs/configuration.md` updates the tables. The text around the tables, and the
-notes in italics at the end of rows, are written by hand and kept.
+`PYTHONPATH=tests python -m support.reference docs/configuration.md` updates the tables. The text around the
+tables, and the notes in italics at the end of rows, are written by hand and kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
-from tallystream_cli.doc_page import update_page
+from support.doc_page import update_page
 
 SHARED = "several commands"
 """The name of the table of options that two or more commands share."""

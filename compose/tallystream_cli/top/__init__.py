@@ -1,1 +1,0 @@
-"""`tallystream top`: `run` is the loop, `screen` what is drawn, `keyboard` the keys."""

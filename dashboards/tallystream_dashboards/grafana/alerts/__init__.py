@@ -1,1 +1,0 @@
-"""Alert rules: what they watch, and their form in Grafana and Prometheus."""

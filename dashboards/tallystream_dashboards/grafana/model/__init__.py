@@ -1,1 +1,0 @@
-"""What a dashboard is made of: rows, panels, queries, variables."""

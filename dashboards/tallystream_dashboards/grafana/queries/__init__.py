@@ -1,1 +1,0 @@
-"""Queries in Flux, InfluxQL and PromQL."""

@@ -1,0 +1,145 @@
+"""`tallystream top`: whether everything is well, the groups, worst first, and the sums with the highest rate."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.data.observed import read_observed
+from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag
+from tallystream_dashboards.lag.reader import last_round_ms, read_groups
+from tallystream_dashboards.terminal.lag import outdated
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.sums import rate_of, read_sums, sum_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.problems import Problem
+    from tallystream_dashboards.data.sums import Metric
+    from tallystream_dashboards.lag.state import GroupState
+
+MAX_PROBLEMS = 3
+"""How many sentences the screen has; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The state at a moment: what is not well as sentences, the groups, worst first, and the sums, fastest first."""
+
+    at_ms: int
+    problems: tuple[str, ...]
+    groups: tuple[GroupState, ...]
+    sums: tuple[Metric, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object. Times are epoch ms."""
+        return {
+            "at_ms": self.at_ms,
+            "well": not self.problems,
+            "problems": list(self.problems),
+            "groups": [group_json(state, partitions=False) for state in self.groups],
+            "sums": [sum_json(one, rate_of(one, self.at_ms)) for one in self.sums],
+        }
+
+
+def run(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
+    """Print the state to `out` (standard output) and return the exit code: 0, or 3 if the store can't be read.
+
+    With `watch` it is read again. A screen has the rows that fit the terminal. Must be called in the main thread.
+
+    Raises:
+        ConfigError: the store's settings can't work.
+    """
+
+    def read(reader: PointReader, at_ms: int) -> Shown:
+        state = read_overview(reader, at_ms)
+        text = json_lines([state.as_json()]) if settings.json else screen(state, *shutil.get_terminal_size())
+        return Shown(text, "", FOUND)
+
+    return show(settings, read, out, clock=clock)
+
+
+def read_overview(reader: PointReader, at_ms: int) -> Overview:
+    """Return the state at a time, epoch ms. Groups that are gone are left out.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    states = read_groups(reader, at_ms=at_ms)
+    sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(rate_of(one, at_ms) or 0))
+    round_ms = last_round_ms(reader, at_ms=at_ms)
+    observed = replace(read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1), round_ms=round_ms)
+    found = [_sentence(problem, at_ms) for problem in problems(states, observed, now_ms=at_ms)]
+    if round_ms is None:
+        found.append(outdated(None, at_ms))
+    if not sums:
+        found.append("The store has no sum yet: check that an application reports, and that the shipper runs.")
+    return Overview(at_ms, tuple(found), tuple(state for state in states if not state.gone), tuple(sums))
+
+
+def screen(state: Overview, columns: int, lines: int) -> str:
+    """Return the state as text of at most so many lines, cut at the last column."""
+    head = _head(state)
+    # Two empty lines, two heads of tables, and the line of the cursor.
+    left = max(0, lines - len(head) - 5)
+    groups, sums = rows_of(len(state.groups), len(state.sums), left)
+    text = "\n".join([*head, "", _groups(state, groups), _sums(state, sums)])
+    return "".join(f"{line[:columns]}\n" for line in text.rstrip("\n").split("\n"))
+
+
+def rows_of(groups: int, sums: int, left: int) -> tuple[int, int]:
+    """Return how many groups and sums `left` lines have: half of them each, and what the other one does not need."""
+    shown = min(groups, max(left - left // 2, left - sums))
+    return shown, min(sums, left - shown)
+
+
+def _sentence(problem: Problem, at_ms: int) -> str:
+    since_ms = problem.since_ms
+    since = "" if since_ms is None else f" for {formatting.duration((at_ms - since_ms) / 1000)}"
+    return f"{problem.what}{since}: {problem.why}"
+
+
+def _head(state: Overview) -> list[str]:
+    title = f"Tallystream   {datetime.fromtimestamp(state.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    found = state.problems
+    if not found:
+        return [title, f"Everything is well. Groups: {formatting.number(len(state.groups))}, none WARN or ERR."]
+    shown = found if len(found) <= MAX_PROBLEMS else found[: MAX_PROBLEMS - 1]
+    more = [f"and {len(found) - len(shown)} more problems"] if len(shown) < len(found) else []
+    return [title, *shown, *more]
+
+
+def _groups(state: Overview, rows: int) -> str:
+    cells = [
+        (one.status_name, lag_range(one), time_lag(one.time_lag), catches_up_in(one.catch_up), one.group)
+        for one in state.groups[:rows]
+    ]
+    head = ("STATUS", "LAG", "TIME LAG", "CATCHES UP IN", _heading("GROUP", rows, len(state.groups)))
+    return aligned([head, *cells], right={1, 2})
+
+
+def _sums(state: Overview, rows: int) -> str:
+    cells = [
+        (
+            formatting.number(one.value.last),
+            formatting.rate(rate_of(one, state.at_ms)),
+            formatting.number(one.newest("instances")),
+            one.app,
+            f"{one.name} {one.tags_text}".rstrip(),
+        )
+        for one in state.sums[:rows]
+    ]
+    head = ("VALUE", "RATE/S", "INSTANCES", "APP", _heading("SUM", rows, len(state.sums)))
+    return aligned([head, *cells], right={0, 1, 2})
+
+
+def _heading(name: str, rows: int, count: int) -> str:
+    return name if rows >= count else f"{name} ({rows} of {formatting.number(count)})"
