@@ -54,7 +54,7 @@ def test_what_is_not_well_comes_first(page_of_the_past: tuple[str, int], open_pa
         assert "Group billing is WARN since " in other
         with page.context.expect_page() as opened:
             state.get_by_role("link", name="Runbook: lag-status").click()
-        opened.value.get_by_text("start the consumers. If they start and end again").wait_for(timeout=TIMEOUT_MS)
+        opened.value.get_by_text("start the consumers. If they end again").wait_for(timeout=TIMEOUT_MS)
         opened.value.get_by_role("heading", name="lag-status").wait_for(timeout=TIMEOUT_MS)
         state.get_by_role("link", name="Details").first.click()
         until_chart(page, "Lag by partition, records")
