@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[3]
 OTHERS = {
     "reporter/tallystream/decoding.py": "the decoders themselves",
     "aggregator/tallystream_aggregator/table/records/decode.py": "falls back to a careful reader on any error",
-    "aggregator/tallystream_aggregator/verify/decode.py": "falls back to Python's own JSON on any error",
 }
 """The modules that may call msgspec's decoders directly, with the reason."""
 
