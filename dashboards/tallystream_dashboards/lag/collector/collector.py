@@ -58,6 +58,7 @@ def run(settings: CollectSettings) -> int:
             patterns(settings),
             settings.rules,
             clock=time.time,
+            assigned_only=settings.assigned_only,
         )
         # Without permission to read the store, the history can't be loaded or downsampled.
         full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0
