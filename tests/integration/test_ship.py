@@ -144,6 +144,8 @@ def test_of_two_shippers_of_a_group_one_stands_by_and_takes_over(
         found: list[int] = []
 
         def decided() -> bool:
+            if not all("health is on" in (folder / "ship.log").read_text() for folder in folders):
+                return False  # one of them is still starting
             urls = [base(folder / "ship.log") for folder in folders]
             ready = [ask(url + "/readyz") for url in urls]
             found[:] = [number for number, (status, _) in enumerate(ready) if status == 200]

@@ -83,9 +83,9 @@ def test_the_newest_sums_of_a_real_run_agree(summed: Summed) -> None:
     report = json.loads(verified.stdout)
     assert report["agree"]
     assert report["differences"] == []
-    # A clock record may have come after the last step.
+    # Clock records may have come between the others and after them.
     published = len(summed.journal.valid.keys() | summed.journal.malformed)
-    assert published < report["records"] <= len(read_topic(summed.servers, summed.topics.metrics))
+    assert published <= report["records"] <= len(read_topic(summed.servers, summed.topics.metrics))
     assert report["sums"] == len(latest_sums(summed.servers, summed.topics.agg)) == 8
     assert report["letters"] >= len(summed.journal.malformed) > 0
 
