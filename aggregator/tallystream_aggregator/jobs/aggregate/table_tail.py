@@ -29,6 +29,9 @@ READ_S = 0.1
 FIRST_READ_S = 2.0
 """The same for the first record of all: the source has to connect first."""
 
+MAX_READS = 10
+"""The most reads of a poll: while an open transaction holds back the end of one loop, others go on publishing."""
+
 _decode_shard = json_decoder(ShardRow)
 
 
@@ -61,8 +64,9 @@ class TableTail:
         }
         found, wait_s = False, READ_S if any(self._at.values()) else FIRST_READ_S
         self._source.assign(at)
-        while any(at[place] < ends[place] for place in at):
-            chunks = self._source.read(LAST, wait_s)
+        for _ in range(MAX_READS):
+            behind = any(at[place] < ends[place] for place in at)
+            chunks = self._source.read(LAST, wait_s) if behind else []
             if not chunks:
                 break
             wait_s = READ_S

@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from support.simulation.direct import ROWS, TOPICS, Direct
-from tallystream_aggregator.jobs.aggregate.table_tail import LAST, TableTail
+from tallystream_aggregator.jobs.aggregate.table_tail import LAST, MAX_READS, TableTail
+from tallystream_aggregator.stream.broker import Chunk, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class BusySource:
+    """A source whose first partition always has a new record. No other one has any."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        """Do nothing."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Chunk]:
+        """Return the next record."""
+        del max_records, timeout_s
+        self.reads += 1
+        assert self.reads <= MAX_READS
+        return [Chunk(ROWS, [(self.reads, 0, b"other", b"")], self.reads + 1)]
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def test_the_newest_rows_of_a_loop_are_found_at_the_end() -> None:
@@ -23,3 +49,10 @@ def test_the_newest_rows_of_a_loop_are_found_at_the_end() -> None:
         direct.cluster.append(ROWS, b"other", b"")
     assert tail.poll({ROWS: ends[ROWS] + LAST})
     assert tail.positions[0] == positions
+
+
+def test_a_poll_ends_though_an_open_transaction_holds_back_a_loop_and_others_go_on() -> None:
+    """The driver has more to do: it commits offsets, and notices that its query has ended."""
+    source = BusySource()
+    tail = TableTail(source, TOPICS, 2)
+    assert tail.poll({ROWS: 1, Place(ROWS.topic, 1): 5})
