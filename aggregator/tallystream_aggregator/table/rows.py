@@ -198,7 +198,7 @@ class LifeRows:
         if len(content) + len(left_out) > MAX_ROW_BYTES:
             found.omitted = len(numbers)
         elif numbers:
-            found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is
+            found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # written as it is
             older = {number: row.seq for number, row in rows.items() if row.seq != seq}
             found.older = {at: older[number] for at, number in enumerate(numbers) if number in older} if older else {}
             found.last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
