@@ -222,7 +222,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def exposed(wanted: Contents) -> dict[Sample, Field]:
-    """Return the samples of a store of the latest sums, with all digits of integers."""
+    """Return the samples of a store of the latest sums."""
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)

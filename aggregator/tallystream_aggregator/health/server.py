@@ -13,10 +13,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
+
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,21 @@ def health_response(reason: str | None, **known: Any) -> Response:
     """Return 200 if `reason` is None, else 503 with the reason. `known` are further fields of the JSON body."""
     body = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
     return Response(200 if reason is None else 503, "application/json", json.dumps(body) + "\n")
+
+
+class _Families(NamedTuple):
+    """A collector of prometheus_client."""
+
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families."""
+        return self.families
+
+
+def metrics_response(families: Iterable[Metric]) -> Response:
+    """Return 200 with the families in Prometheus' text format. Numbers are floats there."""
+    return Response(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_Families(families)).decode())
 
 
 class HealthServer:

@@ -77,13 +77,16 @@ def run(settings: ShipSettings) -> int:
 
 
 @contextmanager
-def shipping(settings: ShipSettings, stop: SignalSafeEvent) -> Iterator[None]:
-    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error."""
+def shipping(settings: ShipSettings, stop: SignalSafeEvent, health: Health) -> Iterator[None]:
+    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error.
+
+    `health` is that of the command: it includes the shipper's.
+    """
     ended, errors = SignalSafeEvent(), list[Exception]()
 
     def work() -> None:
         try:
-            ship(settings, ended)
+            ship(settings, ended, within=health)
         except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
             errors.append(error)
             stop.set()
@@ -99,8 +102,8 @@ def shipping(settings: ShipSettings, stop: SignalSafeEvent) -> Iterator[None]:
         raise errors[0]
 
 
-def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
-    """Ship until `stop` is set.
+def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None = None) -> None:
+    """Ship until `stop` is set. `within` is the health of the command that ships, if that is not `tallystream ship`.
 
     Delivery: every sum on `metrics-agg` becomes its point, at least once and in order within a series, and so do events
     and rows if the settings include them. A store that is unavailable delays points and loses none. A store of only the
@@ -114,7 +117,7 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
     cluster = settings.cluster
     topics, kafka = Topics(cluster.topic_prefix), cluster.options
     with ExitStack() as stack:
-        health = stack.enter_context(Health("ship", settings.health))
+        health = stack.enter_context(Health("ship", settings.health, within=within))
         stack.enter_context(clients.broker_errors(cluster.bootstrap_servers))
         check_login(kafka)
         read = settings.read(topics)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
-from tallystream_aggregator.health.server import HealthServer, Response
+from prometheus_client import Metric
+
+from tallystream_aggregator.health.server import HealthServer, Response, metrics_response
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
 
@@ -48,7 +49,7 @@ class PrometheusSink:
         self._written: dict[Key, Point] = {}
         self._shown: dict[Key, Point] = {}
         self._silent: str | None = EMPTY
-        self._text: str | None = None
+        self._response: Response | None = None
 
     @property
     def port(self) -> int | None:
@@ -77,7 +78,7 @@ class PrometheusSink:
         """Show all points written so far."""
         with self._lock:
             self._shown.update(self._written)
-            self._silent = self._text = None
+            self._silent = self._response = None
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
@@ -103,19 +104,20 @@ class PrometheusSink:
         with self._lock:
             if self._silent is not None:
                 return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
-            if self._text is None:
-                self._text = render(families(self._shown.values()))
-            return Response(200, CONTENT_TYPE, self._text)
+            if self._response is None:
+                self._response = metrics_response(families(self._shown.values()))
+            return self._response
 
 
-def families(points: Collection[Point]) -> list[Family]:
-    """Return all sums as families of Prometheus' text format, sorted by name. They are valid for any names of metrics.
+def families(points: Collection[Point]) -> list[Metric]:
+    """Return all sums as families of Prometheus, sorted by name. They are valid for any names of metrics.
 
     A family that metrics of several kinds share is untyped.
     """
-    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(points), {})])}
+    found = {names.SUMS: Metric(names.SUMS, names.OWN_FAMILIES[names.SUMS], "gauge")}
+    found[names.SUMS].add_sample(names.SUMS, {}, len(points))
     for point in points:
-        name, type_, own = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
+        name, type_, labels = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
         places = [(names.place(name, type_, field), value) for field, value in numbers(point).items()]
         for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), point.ts_ms / 1000)):
             if place is None:
@@ -123,13 +125,14 @@ def families(points: Collection[Point]) -> list[Family]:
             family = found.get(place.family)
             if family is None:
                 help_ = names.OWN_FAMILIES.get(place.family, f"{name}, over all instances of each app.")
-                family = found[place.family] = Family(place.family, place.kind, help_, [])
-            elif family.kind != place.kind:
-                found[place.family] = family._replace(kind="untyped")
-            labels = own
-            if place.quantile or place.le:
-                labels = {**own, **({"le": place.le} if place.le else {"quantile": place.quantile})}
-            family.samples.append(Sample(value, labels))
+                family = found[place.family] = Metric(place.family, help_, place.kind)
+            elif family.type != place.kind:
+                family.type = "unknown"
+            more = {key: text for key, text in (("le", place.le), ("quantile", place.quantile)) if text}
+            family.add_sample(place.family, labels | more, value)
+    for family in found.values():
+        if family.type == "counter":
+            family.name = family.name.removesuffix("_total")  # prometheus_client adds it again
     return [family for _, family in sorted(found.items())]
 
 

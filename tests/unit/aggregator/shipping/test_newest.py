@@ -72,16 +72,16 @@ def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeyp
 
     monkeypatch.setattr(bench.sink, "write", writing)
     assert bench.shipper.step()
-    assert " 3\n" in bench.text()
+    assert " 3.0\n" in bench.text()
     assert bench.health.status.unready_reason() is None
     monkeypatch.setattr(bench.sink, "write", write)
     bench.publish(6)
     assert bench.shipper.step()
-    assert " 6\n" in bench.text()
+    assert " 6.0\n" in bench.text()
     bench.stop.set()
     bench.publish(7)
     assert not bench.shipper.step()
-    assert " 6\n" in bench.text()
+    assert " 6.0\n" in bench.text()
 
 
 def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(bench: Be
     bench.direct.fail = lambda _: None
     bench.publish(2)
     assert bench.shipper.step()
-    assert " 2\n" in bench.text()
+    assert " 2.0\n" in bench.text()
 
 
 def test_sums_that_come_faster_than_they_are_read_are_withdrawn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(bench: Bench)
     bench.direct.cluster.create(AGG.topic, 1)
     bench.publish(7, 8)
     assert bench.shipper.step()
-    assert (" 8\n" in bench.text(), "gone" in bench.text()) == (True, False)
+    assert (" 8.0\n" in bench.text(), "gone" in bench.text()) == (True, False)
 
 
 def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
@@ -157,7 +157,7 @@ def test_records_that_are_gone_do_not_stop_the_reading(bench: Bench) -> None:
     agg = bench.direct.cluster.partition(AGG)
     agg.delete_before(2)
     assert bench.shipper.step()
-    assert (" 4\n" in bench.text(), "gone" in bench.text()) == (True, False)
+    assert (" 4.0\n" in bench.text(), "gone" in bench.text()) == (True, False)
     agg.truncate(3)
     assert bench.shipper.step()
-    assert (" 3\n" in bench.text(), " 4\n" in bench.text()) == (True, False)
+    assert (" 3.0\n" in bench.text(), " 4.0\n" in bench.text()) == (True, False)

@@ -97,8 +97,8 @@ class Bench:
 
     def metric(self, name: str) -> float:
         """Return an internal metric."""
-        samples = {family.name: family.samples for family in self.health.internal_metrics.families()}
-        return samples[name][0].value
+        families = self.health.internal_metrics.families()
+        return next(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 @pytest.fixture

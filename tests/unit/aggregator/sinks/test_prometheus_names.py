@@ -48,6 +48,7 @@ _tags = st.dictionaries(
         ("t.bucket", "buckets", "count", Place("t_bucket", "untyped", le="+Inf")),
         ("orders.total", "counter", "count", Place("orders_total", "counter")),
         ("orders.processed", "counter", "lives", Place("tallystream_living_lives", "gauge")),
+        ("orders.processed", "counter", "overflow", Place("tallystream_sum_overflow", "gauge")),
         ("tallystream.sums", "gauge", "sum", Place("tallystream_sums_value", "gauge")),
         ("orders.processed", "counter", "p50", None),
         ("orders.processed", "no such type", "count", None),

@@ -7,6 +7,7 @@ import pytest
 from support.levels import samples, sum_point
 from tallystream_aggregator.health.server import Response
 from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sums import Sum
@@ -21,8 +22,8 @@ def test_metrics_of_several_kinds_may_share_a_family() -> None:
     sink.show()
     text = sink.metrics().text
     assert "# HELP a_b_total a.b, over all instances of each app.\n# TYPE a_b_total untyped\n" in text
-    assert 'a_b_total{name="a.b",app="orders",metric_type="counter"} 7\n' in text
-    assert 'a_b_total{name="a_b_total",app="orders",metric_type="gauge"} 0.5\n' in text
+    assert 'a_b_total{app="orders",metric_type="counter",name="a.b"} 7.0\n' in text
+    assert 'a_b_total{app="orders",metric_type="gauge",name="a_b_total"} 0.5\n' in text
 
 
 @pytest.mark.parametrize("shown_before", [False, True])
@@ -62,25 +63,26 @@ def test_explicit_buckets_have_a_sample_for_each_bound_but_not_for_many_long_lab
     sink.show()
     lines = [line for line in sink.metrics().text.splitlines() if "_bucket{" in line]
     assert lines == [
-        f't_bucket{{name="t.bucket",app="a",metric_type="buckets",le="{le}"}} {count}'
-        for le, count in (("+Inf", 6), ("0.5", 1), ("1.0", 3))
+        f't_bucket{{app="a",le="{le}",metric_type="buckets",name="t.bucket"}} {count}'
+        for le, count in (("+Inf", 6.0), ("0.5", 1.0), ("1.0", 3.0))
     ]
 
 
-def test_an_overflow_is_a_sample() -> None:
-    """Other sums have no such sample."""
+def test_points_that_are_not_sums_are_rejected(caplog: pytest.LogCaptureFixture) -> None:
+    """These are events and rows of single lives. The reason is logged."""
     sink = PrometheusSink("127.0.0.1", 0)
-    most = Sum(app="a", name="x", type="counter", count=2**63 - 1, overflow=True, ts=1_700_000_000_000)
-    sink.write([point(most), sum_point("counter", 1, 1_700_000_000_000, "y")])
-    sink.show()
-    lines = [line for line in sink.metrics().text.splitlines() if line.startswith("tallystream_sum_overflow")]
-    assert lines == ['tallystream_sum_overflow{name="x",app="a",metric_type="counter"} 1']
+    event = Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)
+    row = Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)
+    assert [one.point for one in sink.write([event, row])] == [event, row]
+    assert "it is not a sum" in caplog.text
+    assert "['L1']" in caplog.text
 
 
 def test_the_text_is_rendered_once_each_time_it_is_shown() -> None:
-    """After that it changes."""
+    """It is unavailable before the first time, and after a withdrawal until the next one."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([sum_point("counter", 1, 1_700_000_000_000, "x")])
+    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the newest sums are not known yet\n")
     sink.show()
     first = sink.metrics()
     sink.write([sum_point("counter", 2, 1_700_000_000_001, "x")])
@@ -90,3 +92,5 @@ def test_the_text_is_rendered_once_each_time_it_is_shown() -> None:
     assert sink.metrics().text != first.text
     sink.withdraw("the broker is unavailable")
     assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is unavailable\n")
+    sink.show()
+    assert sink.metrics().status == 200
