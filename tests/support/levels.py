@@ -167,7 +167,8 @@ def data_points(
                 tags = {**of_app, **dict(_attributes(one))}
                 field = tags.pop("field", MAIN_FIELD.get(tags.get("metric_type", ""), ""))
                 name = metric["name"].removesuffix(f".{field}") if kind == "gauge" else metric["name"]
-                identity = (_text(name), tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
+                suffix = ".bucket" if tags.get("metric_type") == "buckets" else ""
+                identity = (_text(name) + suffix, tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
                 yield identity, _values(one, field)
 
 

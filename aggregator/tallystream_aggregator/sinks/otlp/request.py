@@ -92,7 +92,9 @@ class _Builder:
     def add(self, point: Point) -> None:
         """Add the data point of the sum, and that of a gauge for each other field."""
         app = point.tags.get("app")
-        name, type_, fields = filled(point.measurement), _type(point), numbers(point)
+        type_, fields = _type(point), numbers(point)
+        # Receivers that store Prometheus' series add `_bucket` themselves.
+        name = filled(point.measurement.removesuffix(".bucket") if type_ == "buckets" else point.measurement)
         attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
         common = {"attributes": attributes, "time_unix_nano": point.ts_ms * _NS_PER_MS}
         cumulative = {**common, "start_time_unix_nano": START_NS}
