@@ -13,12 +13,10 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from support.buckets import buckets, encoded
-from support.certificates import self_signed
 from support.collector import Collector, find_or_build
 from support.levels import Collected, require, sum_point
 from support.stores import NOW_MS
 from tallystream import record
-from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -120,19 +118,3 @@ def test_a_histogram_arrives_with_its_buckets(collector: Collector) -> None:
     assert (made["scale"], made["zeroCount"], made["min"], made["max"]) == (5, "3", -1.2, 9e9)
     assert made["positive"] == {"offset": -37, "bucketCounts": [str(2**60), *["0"] * 4000, "1"]}
     assert made["negative"] == {"offset": 7, "bucketCounts": ["1"]}
-
-
-def test_a_collector_over_tls_is_trusted_if_its_authority_is_named(binary: Path, tmp_path: Path) -> None:
-    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are written. Without it each call raises an error that names it."""
-    tls = self_signed(tmp_path, "otelcol")
-    with Collector(tmp_path / "otelcol", binary, tls=tls) as collector:
-        env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tls[0])}
-        trusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
-        trusting.write(counters(1))
-        require(Collected(collector), trusting, counters(1))
-        trusting.close()
-        untrusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env={}))
-        for call in (untrusting.setup, lambda: untrusting.write(counters(2))):
-            with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE is not set; the certificate of http"):
-                call()
-        untrusting.close()

@@ -43,6 +43,9 @@ GROUP = "tallystream-shipper"
 _READ_AHEAD = {"queued.max.messages.kbytes": "16384", "fetch.message.max.bytes": "1048576"}
 """What a slow store has not taken yet waits on Kafka, and not in memory."""
 
+_FOLLOW = {"fetch.wait.max.ms": "500"}
+"""An idle shipper asks twice a second. A broker answers at once when there are records."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
@@ -126,7 +129,8 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the lease of another
         timeouts = Timeouts(query_s=2.0, stopped=stop.is_set)
-        broker = KafkaBroker({**_READ_AHEAD, **kafka}, Selection(topics.agg), clients.READING, timeouts)
+        follows = {} if isinstance(sink, PrometheusSink) else _FOLLOW
+        broker = KafkaBroker({**_READ_AHEAD, **follows, **kafka}, Selection(topics.agg), clients.READING, timeouts)
         mapper = PointMapper(topics)
         shipper: Shipper | NewestSums
         if isinstance(sink, PrometheusSink):
