@@ -181,13 +181,15 @@ class Shipper:
         Raises:
             ConfigError: the store rejects the settings.
         """
-        rejected = self._write_when_available(points[:MAX_POINTS])
-        for at in range(MAX_POINTS, len(points), MAX_POINTS):
-            self._lease.check(BETWEEN_S)
-            if rejected is None or self._gives_up():
+        rejected = 0
+        for at in range(0, max(len(points), 1), MAX_POINTS):
+            if at:
+                self._lease.check(BETWEEN_S)
+            gives_up = at > 0 and self._gives_up()
+            found = None if gives_up else self._write_when_available(points[at : at + MAX_POINTS])
+            if found is None:
                 return None
-            more = self._write_when_available(points[at : at + MAX_POINTS])
-            rejected = None if more is None else rejected + more
+            rejected += found
         return rejected
 
     def _write_when_available(self, points: Sequence[Point]) -> int | None:

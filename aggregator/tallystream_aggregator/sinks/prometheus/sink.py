@@ -37,7 +37,7 @@ class PrometheusSink:
     Points are in memory only: to a new sink the writer writes the newest point of every sum before the first `show`.
     Before that, and from `withdraw` to the next `show`, `/metrics` answers 503. A later point of a sum
     replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request, once for each `show`.
+    back. The text is rendered on request, once for each `show` of new points.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -45,11 +45,10 @@ class PrometheusSink:
     def __init__(self, address: str, port: int) -> None:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
+        self._points: dict[Key, Point] = {}
+        self._is_shown = False
         self._lock = Lock()
-        self._written: dict[Key, Point] = {}
-        self._shown: dict[Key, Point] = {}
-        self._silent: str | None = EMPTY
-        self._response: Response | None = None
+        self._answer: Response | list[Point] = _unavailable(EMPTY)
 
     @property
     def port(self) -> int | None:
@@ -71,27 +70,27 @@ class PrometheusSink:
         """Keep the points in memory until `show`. Return those that are no sums."""
         good, bad = sift("Prometheus", points, _unfit)
         for point in good:  # without the sketches, which are large
-            self._written[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+            self._points[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+        self._is_shown = self._is_shown and not good
         return bad
 
     def show(self) -> None:
         """Show all points written so far."""
-        with self._lock:
-            self._shown.update(self._written)
-            self._silent = self._response = None
-        self._written.clear()
+        if not self._is_shown:
+            with self._lock:
+                self._answer = list(self._points.values())
+            self._is_shown = True
 
     def withdraw(self, reason: str) -> None:
         """Answer 503 with `reason` until the next `show`."""
         with self._lock:
-            self._silent = reason
+            self._answer = _unavailable(reason)
+        self._is_shown = False
 
     def clear(self) -> None:
         """Forget all points, and answer 503 until the next `show`."""
+        self._points.clear()
         self.withdraw(EMPTY)
-        self._written.clear()
-        with self._lock:
-            self._shown.clear()
 
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""
@@ -102,11 +101,13 @@ class PrometheusSink:
     def metrics(self) -> Response:
         """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
-            if self._silent is not None:
-                return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
-            if self._response is None:
-                self._response = metrics_response(families(self._shown.values()))
-            return self._response
+            if isinstance(self._answer, list):
+                self._answer = metrics_response(families(self._answer))
+            return self._answer
+
+
+def _unavailable(reason: str) -> Response:
+    return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
 
 
 def families(points: Collection[Point]) -> list[Metric]:
