@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Metric
 
+from tallystream.metric_types import TYPES
 from tallystream_aggregator.health.server import HealthServer, Response, metrics_response
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
@@ -121,8 +122,6 @@ def families(points: Collection[Point]) -> list[Metric]:
         name, type_, labels = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
         places = [(names.place(name, type_, field), value) for field, value in numbers(point).items()]
         for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), point.ts_ms / 1000)):
-            if place is None:
-                continue
             family = found.get(place.family)
             if family is None:
                 help_ = names.OWN_FAMILIES.get(place.family, f"{name}, over all instances of each app.")
@@ -139,7 +138,7 @@ def families(points: Collection[Point]) -> list[Metric]:
 
 def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
-    if point.tags.get("metric_type", "") not in names.FIELDS:
+    if point.tags.get("metric_type", "") not in TYPES:
         return "it is not a sum"
     fields, labels = len(point.fields), sum(len(key) + len(value) for key, value in point.tags.items())
     if fields * labels > MAX_EXPANSION * (labels + VALUE_BYTES * fields):
