@@ -157,8 +157,8 @@ def _values(metric: record.Metric) -> dict[str, float]:
     return {"": metric.value} if isinstance(metric, record.Gauge) else {}
 
 
-_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
-_NOW = ("lives", "living", "instances", "rows")
+_OF_SHARDS = ("records", "stale", "dead_letters", "forgotten", "lives", "living", "instances", "rows")
+"""The metrics of the table that are sums over its shards."""
 
 
 class Progress:
@@ -208,9 +208,8 @@ class Progress:
         if not shards:
             return
         internal_metrics = self._metrics
-        for name, field in _TOTALS.items():
+        for name in _OF_SHARDS:
+            field = "dead" if name == "dead_letters" else name
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
-        for name in _NOW:
-            internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))

@@ -101,7 +101,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_clients_that_do_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others get their responses meanwhile."""
-    monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(module._Handler, "timeout", 0.5)
     server = HealthServer({"/healthz": lambda: Response(200, "text/plain", "ok")}, port=0)
     try:
         with slow_client(server.port) as slow:
