@@ -92,8 +92,8 @@ class HealthSettings:
 class Health:
     """The health of one command, a context manager.
 
-    `within` is the health of the command that runs this one in its own process: that one's server and reporter have the
-    internal metrics of both, and it is alive and ready if both are.
+    `within` is the health of the command that runs this one in its own process. That one's server and reporter have the
+    internal metrics of both, and its `/healthz` and `/readyz` answer for both.
 
     Raises:
         ConfigError: on entering, the server can't listen on the address.
@@ -110,8 +110,8 @@ class Health:
         self.parts: dict[str, Status] = {}
         if within is not None:
             within.parts[command] = self.status
-        self.internal_metrics.set_function("tallystream.alive", lambda: int(self.unhealthy_reason() is None))
-        self.internal_metrics.set_function("tallystream.ready", lambda: int(self.unready_reason() is None))
+        self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
+        self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
         self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
         self._settings = settings
         self.progress = Progress(self.internal_metrics, clock)
