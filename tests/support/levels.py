@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import urllib.request
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from support.collector import Collector
-    from tallystream_aggregator.sinks.base import Field, Point, Refused, Sink
+    from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -95,24 +96,16 @@ class Readable(NamedTuple):
         return found == wanted
 
 
-class _Shown(PrometheusSink):
-    """Shows each write at once, as other stores do."""
-
-    def write(self, points: Sequence[Point]) -> list[Refused]:
-        """Write the points and show them."""
-        rejected = super().write(points)
-        self.show()
-        return rejected
-
-
 class Scraped(NamedTuple):
     """The sink of Prometheus, read with Prometheus' own client library."""
 
     level: Level = "latest"
 
     def open(self) -> Sink:
-        """Return a new sink of it."""
-        return _Shown("127.0.0.1", 0)
+        """Return a new sink of it, whose writer has nothing else to write."""
+        sink = PrometheusSink("127.0.0.1", 0)
+        sink.caught_up(time.monotonic())
+        return sink
 
     def holds(self, sink: Sink, wanted: Contents) -> bool:
         """Compare every sample. The unit tests of the names check the name of each value."""

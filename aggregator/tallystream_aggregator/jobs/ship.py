@@ -17,9 +17,8 @@ from tallystream_aggregator.kafka.lease import Lease
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.dead_letters import DeadLetters
-from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.shipper import Shipper
+from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
@@ -40,11 +39,11 @@ log = logging.getLogger(__name__)
 GROUP = "tallystream-shipper"
 """The default consumer group. The topic prefix comes before it."""
 
-_READ_AHEAD = {"queued.max.messages.kbytes": "16384", "fetch.message.max.bytes": "1048576"}
-"""What a slow store has not taken yet waits on Kafka, and not in memory."""
-
-_FOLLOW = {"fetch.wait.max.ms": "500"}
-"""An idle shipper asks twice a second. A broker answers at once when there are records."""
+_CONSUMER = {
+    "queued.max.messages.kbytes": "16384",  # what a slow store has not taken yet waits on Kafka, and not in memory
+    "fetch.message.max.bytes": "1048576",
+    "fetch.wait.max.ms": "500",  # an idle shipper asks twice a second; a broker answers at once when there are records
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +128,20 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the lease of another
         timeouts = Timeouts(query_s=2.0, stopped=stop.is_set)
-        follows = {} if isinstance(sink, PrometheusSink) else _FOLLOW
-        broker = KafkaBroker({**_READ_AHEAD, **follows, **kafka}, Selection(topics.agg), clients.READING, timeouts)
-        mapper = PointMapper(topics)
-        shipper: Shipper | NewestSums
-        if isinstance(sink, PrometheusSink):
-            shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
-        else:
+        broker = KafkaBroker({**_CONSUMER, **kafka}, Selection(topics.agg), clients.READING, timeouts)
+
+        def places() -> list[Place]:
+            return [Place(topic, number) for topic in read for number in broker.partitions_of(topic)]
+
+        lease: Lease | NoLease = NoLease()
+        letters: DeadLetters | None = None
+        if not isinstance(sink, PrometheusSink):
             lease = Lease(topics.agg, kafka, prefix=topics.prefix, group=settings.group, others=read[1:])
             letters = DeadLetters(topics.dead, kafka, settings.store.spec)
-
-            def places() -> list[Place]:
-                return [Place(topic, number) for topic in read for number in broker.partitions_of(topic)]
-
-            shipper = Shipper(lease, Tail(broker, places), mapper, sink, letters, stop=stop, health=health)
-            stack.callback(shipper.close)
-            lease.join()
+        tail, mapper = Tail(broker, places), PointMapper(topics)
+        shipper = Shipper(lease, tail, mapper, sink, letters, stop=stop, health=health)
+        stack.callback(shipper.close)
+        lease.join()
         health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file

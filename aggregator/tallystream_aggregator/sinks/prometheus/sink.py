@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -24,9 +25,8 @@ log = logging.getLogger(__name__)
 MAX_EXPANSION, VALUE_BYTES = 16, 16
 """How many times the size of a point its samples may have; what a value takes. Explicit buckets may have 4,096."""
 
-EMPTY = "the newest sums are not known yet"
-"""The reason of a sink that has no points."""
-
+MAX_AGE_S = 30.0
+"""The longest time since the points were known to be the newest for which they are shown, in seconds."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -34,11 +34,11 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
-    Level: latest only. Delivery: `show` shows all points written so far at once, so no scrape has part of a batch.
-    Points are in memory only: to a new sink the writer writes the newest point of every sum before the first `show`.
-    Before that, and from `withdraw` to the next `show`, `/metrics` answers 503. A later point of a sum
-    replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request, once for each `show` of new points.
+    Level: latest only. Delivery: points are in memory only, so to a new sink the writer writes the newest point of
+    every sum, and then calls `caught_up`. `/metrics` answers 503 before that, and from `MAX_AGE_S` after the last
+    call. A scrape has all of a write or nothing. A later point of a sum replaces the earlier one with all its fields,
+    whatever their times are: the table's clock may stand still or go back. The text is rendered on request, once for
+    each write.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -47,9 +47,9 @@ class PrometheusSink:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
         self._points: dict[Key, Point] = {}
-        self._is_shown = False
+        self._newest_s: float | None = None
+        self._response: Response | None = None
         self._lock = Lock()
-        self._answer: Response | list[Point] = _unavailable(EMPTY)
 
     @property
     def port(self) -> int | None:
@@ -68,30 +68,31 @@ class PrometheusSink:
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
     def write(self, points: Sequence[Point]) -> list[Refused]:
-        """Keep the points in memory until `show`. Return those that are no sums."""
+        """Keep the points in memory. Return those that are no sums."""
         good, bad = sift("Prometheus", points, _unfit)
-        for point in good:  # without the sketches, which are large
-            self._points[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
-        self._is_shown = self._is_shown and not good
+        with self._lock:
+            for point in good:  # without the sketches, which are large
+                self._points[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+            if good:
+                self._response = None
         return bad
 
-    def show(self) -> None:
-        """Show all points written so far."""
-        if not self._is_shown:
-            with self._lock:
-                self._answer = list(self._points.values())
-            self._is_shown = True
+    def caught_up(self, at_s: float) -> None:
+        """Note that all points that there were at a time, of `time.monotonic`, are written."""
+        self._newest_s = at_s
 
-    def withdraw(self, reason: str) -> None:
-        """Answer 503 with `reason` until the next `show`."""
-        with self._lock:
-            self._answer = _unavailable(reason)
-        self._is_shown = False
+    def stale_reason(self) -> str | None:
+        """Return why the points are not shown, None if they are."""
+        if self._newest_s is None:
+            return "the newest sums are not known yet"
+        age_s = time.monotonic() - self._newest_s
+        return f"the newest sums were last known {age_s:.0f} s ago" if age_s > MAX_AGE_S else None
 
     def clear(self) -> None:
-        """Forget all points, and answer 503 until the next `show`."""
-        self._points.clear()
-        self.withdraw(EMPTY)
+        """Forget all points, and answer 503 until the writer has caught up."""
+        with self._lock:
+            self._points.clear()
+            self._newest_s = self._response = None
 
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""
@@ -102,13 +103,11 @@ class PrometheusSink:
     def metrics(self) -> Response:
         """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
-            if isinstance(self._answer, list):
-                self._answer = metrics_response(families(self._answer))
-            return self._answer
-
-
-def _unavailable(reason: str) -> Response:
-    return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
+            if (reason := self.stale_reason()) is not None:
+                return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
+            if self._response is None:
+                self._response = metrics_response(families(self._points.values()))
+            return self._response
 
 
 def families(points: Collection[Point]) -> list[Metric]:

@@ -51,8 +51,6 @@ class ScriptedSink:
 class Letters:
     """`DeadLetters` whose first `failures` attempts fail."""
 
-    topic = "metrics-dead"
-
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.sent: list[int] = []
@@ -62,7 +60,7 @@ class Letters:
         self.sent.append(len(points))
         if points and self.failures:
             self.failures -= 1
-            raise LettersUnavailableError("metrics-dead is unavailable.")
+            raise LettersUnavailableError("metrics-dead", "no answer")
 
 
 class Bench:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -102,7 +103,7 @@ def test_the_exposition_is_valid_and_complete(sums: list[tuple[str, str, dict[st
     sink = PrometheusSink("127.0.0.1", 0)
     points = [sum_point(kind, n, 1_700_000_000_000 + n, name, tags) for n, (name, kind, tags) in enumerate(sums)]
     sink.write(points)
-    sink.show()
+    sink.caught_up(time.monotonic())
     text = sink.metrics().text
     family = ""
     for line in text.removesuffix("\n").split("\n"):
