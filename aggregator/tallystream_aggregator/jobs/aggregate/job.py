@@ -87,7 +87,8 @@ def run(settings: AggregateSettings) -> int:
             group = stack.enter_context(clients.metadata_consumer(kafka, topics.prefix + GROUP))
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=settings.health.own_metrics)
-                stack.enter_context(shipping(ShipSettings(cluster, settings.store, health=health_of_ship), stop))
+                ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
+                stack.enter_context(shipping(ship, stop))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), cluster, broker)
