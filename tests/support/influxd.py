@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -82,17 +81,14 @@ class InfluxServer(Server):
     Args:
         data_dir: holds data, token and log.
         binary: None for the binary in the cache, which is built if it is missing.
-        tls: a certificate for 127.0.0.1 that is its own authority, and its key (PEM files); the server then accepts
-            only TLS.
     """
 
     org = "tallystream"
     bucket = "tallystream"
 
-    def __init__(self, data_dir: Path, *, binary: Path | None = None, tls: tuple[Path, Path] | None = None) -> None:
+    def __init__(self, data_dir: Path, *, binary: Path | None = None) -> None:
         super().__init__("influxd", data_dir / "influxd.log")
         self._dir = data_dir
-        self._tls = tls
         self._port = free_port()
         self._binary = binary
         self._token = ""
@@ -100,7 +96,7 @@ class InfluxServer(Server):
     @property
     def url(self) -> str:
         """The URL for clients."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._port}"
 
     @property
     def token(self) -> str:
@@ -142,7 +138,6 @@ class InfluxServer(Server):
             f"--sqlite-path={self._dir / 'influxd.sqlite'}",
             f"--engine-path={self._dir / 'engine'}",
             "--reporting-disabled",
-            *([f"--tls-cert={self._tls[0]}", f"--tls-key={self._tls[1]}"] if self._tls else []),
         ]
 
     def _read_or_create_token(self) -> str:
@@ -169,9 +164,6 @@ class InfluxServer(Server):
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        if self._tls:
-            context = ssl.create_default_context(cafile=str(self._tls[0]))
-            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=10, context=context)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tallystream.registry import MetricRegistry
 from tallystream.spark.batches import Batch, CountedOffsets, read_progress, starts_of
-from tallystream.spark.query_metrics import QueryMetrics
+from tallystream.spark.recorder import QueryMetrics
 from tallystream.testing import ManualClock, find
 
 if TYPE_CHECKING:
