@@ -69,6 +69,15 @@ def _die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def terminate(process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
+    """Stop a process with SIGTERM, after `timeout_s` seconds with SIGKILL. Does nothing if it has ended."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout_s)
+    process.kill()
+    process.wait()
+
+
 def tail(log: Path, lines: int = 5) -> str:
     """Return the last lines of a log, for an error message."""
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
@@ -153,11 +162,9 @@ class Server(ABC):
 
     def stop(self) -> None:
         """Stop it with SIGTERM, then with SIGKILL. May be called again."""
-        if self.pid is not None and self._process is not None:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(self.stop_timeout_s)
-        self.kill()
+        if self._process is not None:
+            terminate(self._process, timeout_s=self.stop_timeout_s)
+            self.kill()
 
     def kill(self) -> None:
         """Kill it with SIGKILL, as a crash would, with what it has started."""
