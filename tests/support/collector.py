@@ -18,11 +18,10 @@ import yaml
 
 from support import built
 from support.built import Found, Program
-from support.wait import wait_until
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +141,7 @@ class Collector(Server):
     """
 
     def __init__(self, folder: Path, binary: Path, *, config: dict[str, Any] | None = None) -> None:
-        super().__init__(folder / "otelcol.log", stop_timeout_s=20)
+        super().__init__("otelcol", folder / "otelcol.log")
         self._folder, self._binary, self._config = folder, binary, config
         self._port = free_port()
         self.destination = Destination()
@@ -152,14 +151,12 @@ class Collector(Server):
         """The URL for --store otlp:URL."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
-        """Start it and wait until it answers."""
+    def begin(self) -> None:
+        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "otelcol.yaml"
         config.write_text(self._config_text(), encoding="utf-8")
-        self._process = spawn([str(self._binary), f"--config={config}"], self.log)
-        wait_until(self._answers, 60, "the Collector answers")
-        return self
+        self._spawn([str(self._binary), f"--config={config}"])
 
     def _config_text(self) -> str:
         if self._config is not None:
@@ -169,8 +166,8 @@ class Collector(Server):
             return json.dumps({**self._config, "receivers": receivers, "service": service})
         return _CONFIG.format(port=self._port, destination=self.destination.url)
 
-    def _answers(self) -> bool:
-        assert self.pid is not None, tail(self.log)
+    def ready(self) -> bool:
+        """Return whether it answers."""
         sink = OtlpSink(self.url)
         try:
             sink.setup()
