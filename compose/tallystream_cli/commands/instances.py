@@ -30,7 +30,8 @@ def instances(
 
     Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.instances import InstancesSettings, run
+    from tallystream_dashboards.terminal.instances import InstancesSettings
+    from tallystream_dashboards.terminal.show import show
 
     settings = InstancesSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -42,7 +43,7 @@ def instances(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))
 
 
 def twice(
@@ -60,7 +61,8 @@ def twice(
 
     Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.twice import TwiceSettings, run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.twice import TwiceSettings
 
     settings = TwiceSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -70,4 +72,4 @@ def twice(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))

@@ -36,7 +36,8 @@ def sums(
 
     Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.sums import SumsSettings, run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.sums import SumsSettings
 
     source = context.get_parameter_source("bootstrap_servers")
     given = source is not None and source.name == "COMMANDLINE"
@@ -53,4 +54,4 @@ def sums(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))

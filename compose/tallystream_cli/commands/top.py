@@ -24,9 +24,9 @@ def top(
 
     It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
     """
-    from tallystream_dashboards.terminal.show import TableSettings
-    from tallystream_dashboards.terminal.top import run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.top import TopSettings
 
     watch = sys.stdout.isatty() and not once and not json
     chosen = discovery.readable_store(store, org, bucket)
-    raise typer.Exit(run(TableSettings(store=chosen, watch=watch, json=json, every_s=every)))
+    raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
