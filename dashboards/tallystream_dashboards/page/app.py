@@ -43,7 +43,7 @@ def main() -> None:
     if settings is None:
         raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which passes the store")
     st.set_page_config(page_title="Tallystream", page_icon=components.ICON, layout="wide")
-    st.html(components.STYLE)
+    st.html(f"<style>{components.STYLE}</style>")
     selection = parse(st.query_params)
     title, moment, period = st.columns([7, 3, 6], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)

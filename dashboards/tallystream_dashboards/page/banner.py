@@ -21,23 +21,6 @@ SHOWN = 3
 MAX_PROBLEMS = 50
 """How many problems are listed."""
 
-STYLE = """
-.banner { border-left: .35rem solid; border-radius: .3rem; padding: .6rem .9rem; overflow-wrap: anywhere; }
-.banner h2 { font-size: 1.15rem; padding: 0; margin: 0; }
-.banner.well { border-color: #158237; background: color-mix(in srgb, #158237 12%, transparent); }
-.banner.warning { border-color: #b85208; background: color-mix(in srgb, #e2660c 10%, transparent); }
-.banner.critical { border-color: #d9362b; background: color-mix(in srgb, #d9362b 10%, transparent); }
-.banner.unknown { border-color: #767b85; background: color-mix(in srgb, currentcolor 8%, transparent); }
-.stHtml .banner ol { margin: 0; padding: 0; list-style: none; }
-.banner li { margin: .6rem 0 0; padding: 0; }
-.banner p { margin: .1rem 0 0; font-size: .95rem; }
-.banner .severity { font-size: .75rem; text-transform: uppercase; letter-spacing: .04em; border: 1px solid;
-  border-radius: .3rem; padding: 0 .3rem; margin-right: .4rem; }
-.banner a + a { margin-left: .9rem; }
-.banner summary { margin-top: .6rem; cursor: pointer; }
-.stHtml a { color: inherit; text-decoration: underline; }
-"""
-
 
 def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
     """Return the answer in one sentence."""

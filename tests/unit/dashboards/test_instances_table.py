@@ -15,7 +15,8 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.terminal.instances import InstancesSettings, run
+from tallystream_dashboards.terminal.instances import InstancesSettings
+from tallystream_dashboards.terminal.show import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,7 +86,7 @@ def orders() -> list[Point]:
 def printed(settings: InstancesSettings) -> tuple[int, list[str]]:
     """Run the command, and return its exit code and its lines."""
     out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+    return show(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
 
 
 def cells(line: str) -> list[str]:

@@ -14,7 +14,8 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.terminal.sums import SumsSettings, run
+from tallystream_dashboards.terminal.show import show
+from tallystream_dashboards.terminal.sums import SumsSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ def store(tmp_path: Path) -> StoreSettings:
 def printed(settings: SumsSettings) -> tuple[int, list[str]]:
     """Run the command, and return its exit code and its lines."""
     out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+    return show(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
 
 
 def cells(line: str) -> list[str]:

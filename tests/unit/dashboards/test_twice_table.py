@@ -13,7 +13,8 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app
 from tallystream_dashboards.data.period import Period
-from tallystream_dashboards.terminal.twice import TwiceSettings, run
+from tallystream_dashboards.terminal.show import show
+from tallystream_dashboards.terminal.twice import TwiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def store(tmp_path: Path) -> StoreSettings:
 def printed(settings: TwiceSettings) -> tuple[int, list[str]]:
     """Run the command, and return its exit code and its lines."""
     out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+    return show(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
 
 
 def cells(lines: list[str]) -> list[list[str]]:
