@@ -5,15 +5,25 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
+"""The lengths of a period to choose from, in seconds."""
 MAX_LINES = 10
 """How many lines a chart draws separately: more colours are hard to distinguish."""
 MAX_POINTS = 1_000
 """The maximum number of points of one line, which a browser draws quickly."""
+
+
+class Period(NamedTuple):
+    """The period that is shown, and the time before which points are read (epoch ms)."""
+
+    start_ms: int
+    end_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
 from tallystream_dashboards.grafana.generate import actions
 from tallystream_dashboards.grafana.settings import Thresholds
-from tallystream_dashboards.lag.formatting import time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
         what = (
             f"Group {state.group} is {status.name}"
             if bad
-            else f"Group {state.group} is {time_lag(state.time_lag)} behind"
+            else f"Group {state.group} is {time_lag.text(state.time_lag)} behind"
         )
         yield Problem(
             what,

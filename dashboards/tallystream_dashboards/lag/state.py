@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tallystream_dashboards.formatting import number
 from tallystream_dashboards.lag.catch_up import UNKNOWN, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.samples import Rates, total
 from tallystream_dashboards.lag.status import Evaluation, Status, evaluate_group
@@ -83,6 +84,11 @@ class GroupState:
     def status_name(self) -> str:
         """The name of the status that is shown: GONE for a group that is no longer on the broker."""
         return "GONE" if self.gone else self.evaluation.status.name
+
+    @property
+    def lag_text(self) -> str:
+        """The lag as text: `1,234`, or `≥ 1,234` if partitions without a known lag have records."""
+        return f"≥ {self.lag:,}" if self.lag is not None and self.uncommitted_records else number(self.lag)
 
 
 def worst_first(states: Iterable[GroupState]) -> list[GroupState]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, History
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ class TimeLag(NamedTuple):
 
 
 NO_LAG = TimeLag(0.0)
+
+
+def text(value: TimeLag | None) -> str:
+    """Return a time lag as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
+    if value is None or (not value.exact and value.seconds < 1):
+        return formatting.DASH
+    if value == NO_LAG:
+        return "0 s"
+    shown = formatting.duration(value.seconds) if value.seconds >= 1 else "< 1 s"
+    return shown if value.exact else f"≥ {shown}"
 
 
 def worst(time_lags: Sequence[TimeLag | None]) -> TimeLag | None:

@@ -8,7 +8,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
-from tallystream_dashboards.lag.formatting import time_lag
+from tallystream_dashboards.lag import time_lag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
             "Group": state.group,
             "Status": [state.status_name],
             "Lag": state.lag,
-            "Time lag": time_lag(state.time_lag),
+            "Time lag": time_lag.text(state.time_lag),
             "Catches up in": state.catch_up.drain,
             "Trend": trend(trends.get(state.group, Line(state.group))),
             "Partitions": state.partition_count,
@@ -77,7 +77,7 @@ def partitions(states: Sequence[PartitionState]) -> Table:
             "Partition": str(one.partition),
             "Status": [one.evaluation.status.name],
             "Lag": one.lag,
-            "Time lag": time_lag(one.time_lag),
+            "Time lag": time_lag.text(one.time_lag),
             "Produced/s": formatting.rate(one.rates.produced if one.rates else None),
             "Consumed/s": formatting.rate(one.rates.consumed if one.rates else None),
             "Committed": one.committed,

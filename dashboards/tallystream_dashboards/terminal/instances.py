@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.instance_states import Instance, read_instances
-from tallystream_dashboards.data.period import RANGES, Period
+from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.formatting import lag_range, time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Status
@@ -75,8 +75,8 @@ def table(states: Sequence[GroupState]) -> str:
         (
             state.group,
             state.status_name,
-            lag_range(state),
-            time_lag(state.time_lag),
+            state.lag_text,
+            time_lag.text(state.time_lag),
             formatting.rate(state.rates.produced if state.rates else None),
             formatting.rate(state.rates.consumed if state.rates else None),
             state.catch_up.drain,
@@ -94,7 +94,7 @@ def partitions_table(state: GroupState) -> str:
             one.name,
             one.evaluation.status.name,
             formatting.number(one.lag),
-            time_lag(one.time_lag),
+            time_lag.text(one.time_lag),
             one.evaluation.reason,
         )
         for one in state.partitions

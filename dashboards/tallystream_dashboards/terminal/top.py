@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
-from tallystream_dashboards.lag.formatting import lag_range, time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.reader import last_round_ms, read_groups
 from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
@@ -110,7 +110,7 @@ def _head(state: Overview) -> list[str]:
 
 def _groups(state: Overview, rows: int) -> str:
     cells = [
-        (one.status_name, lag_range(one), time_lag(one.time_lag), one.catch_up.drain, one.group)
+        (one.status_name, one.lag_text, time_lag.text(one.time_lag), one.catch_up.drain, one.group)
         for one in state.groups[:rows]
     ]
     head = ("STATUS", "LAG", "TIME LAG", "CATCHES UP IN", _heading("GROUP", rows, len(state.groups)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.duplicates import Duplicates, read_duplicates_of_app
-from tallystream_dashboards.data.period import Period
+from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:

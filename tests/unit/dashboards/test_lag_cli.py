@@ -15,7 +15,7 @@ from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.lag.formatting import time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
@@ -151,7 +151,7 @@ def test_exit_codes(statuses: list[Status], code: int) -> None:
 )
 def test_time_lags(seconds: TimeLag | None, text: str) -> None:
     """A lower bound has a sign; an unknown time lag is a dash."""
-    assert time_lag(seconds) == text
+    assert time_lag.text(seconds) == text
 
 
 @pytest.mark.parametrize(

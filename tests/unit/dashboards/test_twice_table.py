@@ -12,7 +12,7 @@ import pytest
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app
-from tallystream_dashboards.data.period import Period
+from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.terminal.show import show
 from tallystream_dashboards.terminal.twice import TwiceSettings
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import role
-from tallystream_dashboards.lag.formatting import lag_range, time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
@@ -101,13 +101,13 @@ def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
     status = worst.evaluation.status
     columns[1].metric(
         f"Worst: {literal(worst.group)}",
-        lag_range(worst),
+        worst.lag_text,
         f"{status.name}{tables.since(worst, now_ms)}",
         delta_color=components.COLORS[status],
         delta_arrow="off",
         **components.TILE,
     )
-    columns[2].metric("Time lag", time_lag(worst.time_lag), **components.TILE)
+    columns[2].metric("Time lag", time_lag.text(worst.time_lag), **components.TILE)
     _catches_up(columns[3], worst.catch_up)
 
 
@@ -130,8 +130,8 @@ def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     else:
         st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {message}")
     columns = st.columns(5)
-    columns[0].metric("Lag, records", lag_range(state), **components.TILE)
-    columns[1].metric("Time lag", time_lag(state.time_lag), **components.TILE)
+    columns[0].metric("Lag, records", state.lag_text, **components.TILE)
+    columns[1].metric("Time lag", time_lag.text(state.time_lag), **components.TILE)
     _catches_up(columns[2], state.catch_up)
     rates = state.rates
     gray: Any = {"delta_color": "off", "delta_arrow": "off"}
