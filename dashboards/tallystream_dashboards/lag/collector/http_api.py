@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.exposition import CONTENT_TYPE
 from tallystream_aggregator.health.server import HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
@@ -69,7 +68,7 @@ class LagApi:
         newest, problem = self._newest, self._outdated()
         if problem is not None or newest is None:
             return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
-        return Response(200, CONTENT_TYPE, exposition(newest.states, newest.bounds, newest.ts_ms))
+        return exposition(newest.states, newest.bounds, newest.ts_ms)
 
     def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""
