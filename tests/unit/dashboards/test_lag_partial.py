@@ -228,3 +228,15 @@ def test_a_deleted_topic_is_removed_from_the_group(system: System) -> None:
     well = state(system.run(), "well")
     assert [one.name for one in well.partitions] == ["well/0", "well/1"]
     assert [one.stale for one in well.partitions] == [True, False]
+
+
+def test_the_time_of_a_round_is_when_the_ends_were_answered(system: System) -> None:
+    """In a slow round, a record that arrived before the answer is not counted as older than it is."""
+    began_ms = system.now_ms
+
+    def wait(_request: str) -> None:
+        system.second += 8
+
+    system.cluster.on_request = wait
+    result = system.tracker.round()
+    assert result.ts_ms == began_ms + 16_000, "the answers about the groups, and then those about the ends"

@@ -158,16 +158,6 @@ def test_the_store_returns_what_the_collector_evaluated(store: LocalStore, reade
     assert read_group(reader, "gone", at_ms=now_ms) == gone
 
 
-@pytest.mark.parametrize("speed", [0, 3, 2, 4])
-def test_the_time_to_catch_up_is_read_back(store: LocalStore, reader: LocalReader, speed: int) -> None:
-    """Every kind of time to catch up is the same after it was stored: never, steady, and a range."""
-    rounds = Rounds(RULES)
-    for second in range(40):
-        store.write(rounds.points(round_of(group("g", (second * speed, 900 + second * 3))), T0 + second * 1000))
-    (state,) = read_groups(reader, at_ms=T0 + 39_000)
-    assert state.catch_up == rounds.states[0].catch_up != UNKNOWN
-
-
 @pytest.mark.parametrize("what", ["group", "topic", "offset"])
 def test_partitions_agree_with_a_group_that_was_created_again(
     store: LocalStore, reader: LocalReader, what: str
