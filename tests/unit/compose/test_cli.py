@@ -102,8 +102,7 @@ BAD = [
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("demo --events 3", "--events: 3 can't be used; "),
     ("dashboards generate --out {tmp}/g --flavour sql", "--flavour: 'sql' can't be used; "),
-    ("dashboards generate --out {tmp}/g --contact pager", "--contact: 'pager' can't be used; "),
-    ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1.0' can't be used; "),
+    ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1' can't be used; "),
 ]
 
 

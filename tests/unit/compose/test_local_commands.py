@@ -62,7 +62,7 @@ def test_lag_finds_the_store_of_the_running_system(
 ) -> None:
     """Without --store the store of the local system is read, and standard error says so."""
     used: list[ShowSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.terminal.lag.run", lambda settings: used.append(settings) or 0)
+    monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "lag") == 0
     assert [one.store.spec for one in used] == [running.store]
     assert capsys.readouterr().err == f"store {running.store}, of the local system in {here / '.tallystream'}\n"
@@ -102,7 +102,7 @@ def test_sums_are_read_from_the_topic_without_a_store(
     Brokers in the environment do not replace the store of the local system, nor a store in the environment.
     """
     used: list[SumsSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.terminal.sums.run", lambda settings: used.append(settings) or 0)
+    monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
 
     def source(*options: str) -> object:
         assert call(monkeypatch, "sums", *options) == 0
