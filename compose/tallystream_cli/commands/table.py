@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -51,7 +51,9 @@ def aggregate(
         ),
     ] = None,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when all existing records are summed.")] = False,
-    on_data_loss: Annotated[str, typer.Option(help="fail or continue when unread records have been deleted.")] = "fail",
+    on_data_loss: Annotated[
+        Literal["fail", "continue"], typer.Option(help="fail or continue when unread records have been deleted.")
+    ] = "fail",
     latency: Annotated[
         str,
         typer.Option(
@@ -114,7 +116,7 @@ def aggregate(
         max_rate=max_rate,
         start=start,
         catch_up=catch_up,
-        skip_lost=o.one_of("--on-data-loss", on_data_loss, "fail", "continue") == "continue",
+        skip_lost=on_data_loss == "continue",
         table=TableSettings(
             forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
             max_table_bytes=parse_memory("--table-memory", table_memory),

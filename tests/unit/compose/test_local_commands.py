@@ -206,7 +206,9 @@ def test_up_stops_everything_after_its_terminal_was_closed(
     class System:
         """A local system whose start is interrupted."""
 
-        def __init__(self, _: object, *, say: Callable[[str], None], check: Callable[[], None]) -> None:
+        def __init__(
+            self, _: object, *, say: Callable[[str], None], check: Callable[[], None], **_options: object
+        ) -> None:
             self.say, self.check = say, check
 
         def start(self) -> None:
