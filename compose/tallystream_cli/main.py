@@ -18,7 +18,6 @@ from tallystream_cli.commands import (
     doctor,
     forget,
     lag,
-    stores,
     system,
     table,
     terminal,
@@ -78,7 +77,7 @@ def _common(
 app.command(cls=table.AggregateCommand)(table.aggregate)
 app.command()(table.rebuild)
 app.command()(forget.forget)
-app.command(cls=stores.ShipCommand)(stores.ship)
+app.command(cls=table.ShipCommand)(table.ship)
 app.command()(verify.verify)
 app.command()(terminal.top)
 app.command()(terminal.sums)

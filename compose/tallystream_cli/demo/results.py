@@ -77,13 +77,7 @@ def rows(found: Found) -> list[Row]:
         Row("events sent", _text(found.sent)),
         _equal("processed, by the sums", processed, "by the journals", journal.processed(batches)),
         _equal("processed twice, by the sums", twice, "by the journals' offsets", journal.duplicates(batches)),
-        Row(
-            "in the batch that app-2 held when it was killed",
-            _text(held),
-            "at most those processed twice, above zero",
-            _text(twice),
-            0 < held <= twice,
-        ),
+        _at_most("in the batch that app-2 held when it was killed", held, "those processed twice, above zero", twice),
         _equal("different events, by the positions", positions_covered(found.sums), "by the journals", different),
         _equal("different events, by the journals", different, "events sent", found.sent),
         _equal("flights with a delay, by the sums", total(DELAY, "count"), "by the journals", delays),
@@ -91,13 +85,7 @@ def rows(found: Found) -> list[Row]:
         _equal("batches, by the sums", total(BATCH, "count"), "by the journals", len(batches)),
         _same(f"the sums of {verified.sums} metrics", "a replay of metrics", wrong, verified.sums),
         _same(f"the sums of {len(found.sums)} metrics", "the store", in_store, len(found.sums)),
-        Row(
-            "acknowledged increments, by the journals",
-            _text(acknowledged),
-            "at most those in the sums",
-            _text(processed),
-            acknowledged <= processed,
-        ),
+        _at_most("acknowledged increments, by the journals", acknowledged, "those in the sums", processed),
         _equal("decreases of flights.processed", found.decreases, "none", 0),
         _equal("dead letters", verified.letters or 0, "none", 0),
     ]
@@ -110,6 +98,10 @@ def exact(table: Sequence[Row]) -> bool:
 
 def _equal(what: str, value: int, against: str, other: int) -> Row:
     return Row(what, _text(value), against, _text(other), value == other)
+
+
+def _at_most(what: str, value: int, against: str, other: int) -> Row:
+    return Row(what, _text(value), f"at most {against}", _text(other), 0 < value <= other)
 
 
 def _same(what: str, against: str, differing: Sequence[str], compared: int) -> Row:
