@@ -45,6 +45,8 @@ class Histogram(Metric):
         "sampling",
     )
 
+    _known_view: tuple[int, View | None]
+
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
         self._clock = clock
@@ -108,7 +110,7 @@ class Histogram(Metric):
         self._min, self._max = inf, -inf
         self._sketch = Sketch()
         self._encoded_sketch = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
-        self._known_view: tuple[int, View | None] = (0, None)  # (count, the view at that count)
+        self._known_view = (0, None)  # (count, the view at that count)
         self._reservoir = self.sampling.new()
         self._depends_on_time = isinstance(self._reservoir, SlidingTimeWindowReservoir)
         # Values get their time when they leave the buffer, so a sample that depends on it needs them immediately.

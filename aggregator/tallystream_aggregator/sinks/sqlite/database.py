@@ -118,7 +118,8 @@ def _wrong(path: Path, why: str) -> ConfigError:
 def _require_access(path: Path, place: Path, mode: int) -> None:
     """Require that this user has a permission. SQLite's errors do not tell that from too many open files."""
     if not os.access(place, mode, effective_ids=os.access in os.supports_effective_ids):
-        raise _wrong(path, "run as the owner of the file and of its folder, or name another file")
+        why = f"no permission for {place}: run as the owner of the file and of its folder, or name another file"
+        raise _wrong(path, why)
 
 
 def _require_file(path: Path) -> None:
