@@ -19,7 +19,6 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli import options as o
 from tallystream_cli.local import state_file
-from tallystream_cli.local.interrupts import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +140,7 @@ def _run(data: Path, options: Mapping[str, Any]) -> int:
         ConfigError: a port is taken, or another system uses the data folder.
         StartError: a component did not start.
     """
-    from tallystream_cli.local.system import LocalSystem
+    from tallystream_cli.local.system import LocalSystem, interruptible
 
     with interruptible() as check:
         system = LocalSystem(data, say=_say, check=check, **options)

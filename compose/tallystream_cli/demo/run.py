@@ -21,8 +21,7 @@ from tallystream_cli.demo import events
 from tallystream_cli.demo.results import Row, collect, exact, rows
 from tallystream_cli.demo.scenario import Scenario
 from tallystream_cli.demo.sums import SumsReader
-from tallystream_cli.local.interrupts import interruptible
-from tallystream_cli.local.system import LocalSystem
+from tallystream_cli.local.system import LocalSystem, interruptible
 from tallystream_cli.options import INTERRUPTED
 from tallystream_dashboards.terminal.show import aligned
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -19,7 +21,7 @@ from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tallystream_cli.local.supervisor import Watched
@@ -29,6 +31,30 @@ TICK_S = 0.2
 
 NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
 """Variables (or their prefixes) that describe another cluster."""
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Handle the signals inside the block: yield a function that raises KeyboardInterrupt after the first of them.
+
+    A stop that does not call it is not cut short by later signals. An ignored SIGHUP stays ignored: with nohup, the
+    process runs on when its terminal is closed. Only the main thread may call this.
+    """
+    received: list[int] = []
+
+    def check() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in handled}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LocalSystem:
