@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -157,4 +158,4 @@ class Collector(Server):
 
 
 if __name__ == "__main__":
-    find_or_build()
+    sys.exit(find_or_build().reason)
