@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support import reference
+from support.commands import call
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import main, options
 
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS = sorted({*reference.commands(), "lag", "dashboards"} - {reference.GENERAL})
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command line in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

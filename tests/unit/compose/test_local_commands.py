@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
+from support.commands import call
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_cli import main
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.terminal.lag import ShowSettings
     from tallystream_dashboards.terminal.sums import SumsSettings
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command line in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.fixture
