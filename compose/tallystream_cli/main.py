@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -17,13 +17,10 @@ from tallystream_cli.commands import (
     dashboards,
     doctor,
     forget,
-    instances,
     lag,
-    stores,
-    sums,
     system,
     table,
-    top,
+    terminal,
     verify,
 )
 
@@ -61,10 +58,14 @@ def _version(requested: bool) -> None:
 def _common(
     *,
     log_level: Annotated[
-        str, typer.Option(help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(
+            help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL", case_sensitive=False
+        ),
     ] = "info",
     log_format: Annotated[
-        str, typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV)
+        Literal["text", "json"],
+        typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV),
     ] = "text",
     _version_requested: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -76,12 +77,12 @@ def _common(
 app.command(cls=table.AggregateCommand)(table.aggregate)
 app.command()(table.rebuild)
 app.command()(forget.forget)
-app.command(cls=stores.ShipCommand)(stores.ship)
+app.command(cls=table.ShipCommand)(table.ship)
 app.command()(verify.verify)
-app.command()(top.top)
-app.command()(sums.sums)
-app.command()(instances.instances)
-app.command()(instances.twice)
+app.command()(terminal.top)
+app.command()(terminal.sums)
+app.command()(terminal.instances)
+app.command()(terminal.twice)
 app.command()(lag.page)
 lag_app.command("show")(lag.lag_show)
 lag_app.command("collect", cls=lag.CollectCommand)(lag.lag_collect)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,11 +17,11 @@ import yaml
 
 from support import built
 from support.built import Found, Program
-from support.wait import wait_until
+from support.http_stub import HttpStub, Request, Response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,52 +77,23 @@ def _build(work: Path) -> Path:
     return work / "out" / "otelcol"
 
 
-class Destination:
+class Destination(HttpStub):
     """The destination of the Collector. It keeps each request that it accepts, as JSON.
 
     `respond` returns the status of the response to a request.
     """
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.received: list[dict[str, Any]] = []
         self.respond: Callable[[dict[str, Any]], int] = lambda _: 200
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
-    @property
-    def url(self) -> str:
-        """The address on which it listens."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def start(self) -> None:
-        """Answer requests until `stop`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop. May be called again."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _handler(destination: Destination) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = destination.respond(body)
-            if status == 200:
-                destination.received.append(body)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Write nothing."""
-
-    return Handler
+    def _answer(self, request: Request) -> Response:
+        body = json.loads(request.body)
+        status = self.respond(body)
+        if status == 200:
+            self.received.append(body)
+        return Response(status, b"{}", "application/json")
 
 
 def documented_config(bootstrap_servers: str, topic: str) -> dict[str, Any]:
@@ -142,7 +112,7 @@ class Collector(Server):
     """
 
     def __init__(self, folder: Path, binary: Path, *, config: dict[str, Any] | None = None) -> None:
-        super().__init__(folder / "otelcol.log", stop_timeout_s=20)
+        super().__init__("otelcol", folder / "otelcol.log")
         self._folder, self._binary, self._config = folder, binary, config
         self._port = free_port()
         self.destination = Destination()
@@ -152,14 +122,12 @@ class Collector(Server):
         """The URL for --store otlp:URL."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
-        """Start it and wait until it answers."""
+    def begin(self) -> None:
+        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "otelcol.yaml"
         config.write_text(self._config_text(), encoding="utf-8")
-        self._process = spawn([str(self._binary), f"--config={config}"], self.log)
-        wait_until(self._answers, 60, "the Collector answers")
-        return self
+        self._spawn([str(self._binary), f"--config={config}"])
 
     def _config_text(self) -> str:
         if self._config is not None:
@@ -169,8 +137,8 @@ class Collector(Server):
             return json.dumps({**self._config, "receivers": receivers, "service": service})
         return _CONFIG.format(port=self._port, destination=self.destination.url)
 
-    def _answers(self) -> bool:
-        assert self.pid is not None, tail(self.log)
+    def ready(self) -> bool:
+        """Return whether it answers."""
         sink = OtlpSink(self.url)
         try:
             sink.setup()
@@ -190,4 +158,4 @@ class Collector(Server):
 
 
 if __name__ == "__main__":
-    find_or_build()
+    sys.exit(find_or_build().reason)

@@ -10,30 +10,24 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 from support import built
-from support.built import BuildError, Found, Program
-from tallystream.errors import TallystreamError
+from support.built import Found, Program
 from tallystream_aggregator import files
 from tallystream_cli.servers.jars import cache_dir
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, StartError, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import FrameType
 
 VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"
 PKG_CONFIG_MODULE = "github.com/influxdata/pkg-config"
 TOOLS = (("go",), ("cargo",), ("gcc", "clang"), ("pkg-config",))
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
-POLL_S = 0.05
 
 
 def cached_path() -> Path:
@@ -75,10 +69,6 @@ def _rust_toolchain() -> str | None:
     return output.split()[0] if output.split() else None
 
 
-class InfluxError(TallystreamError):
-    """InfluxDB did not start, or its first set-up failed. The message ends with the last lines of its log."""
-
-
 class InfluxServer(Server):
     """A server that is killed when the thread that started it ends. Its data and its token stay in `data_dir`.
 
@@ -96,7 +86,7 @@ class InfluxServer(Server):
     bucket = "tallystream"
 
     def __init__(self, data_dir: Path, *, binary: Path | None = None) -> None:
-        super().__init__(data_dir / "influxd.log", stop_timeout_s=STOP_TIMEOUT_S)
+        super().__init__("influxd", data_dir / "influxd.log")
         self._dir = data_dir
         self._port = free_port()
         self._binary = binary
@@ -112,31 +102,33 @@ class InfluxServer(Server):
         """The operator's token; empty before the first start."""
         return self._token
 
-    def start(self) -> Self:
-        """Start and return when the server answers and is set up.
+    def begin(self) -> None:
+        """Start the process and return at once.
 
         Raises:
-            InfluxError: there is no influxd, it ended, it did not respond, or its set-up failed.
+            StartError: there is no influxd.
             BuildError: influxd is not in the cache and its build failed.
         """
-        if self.pid is None:
-            files.make_folder(self._dir)
-            self._token = self._read_or_create_token()
-            self._process = spawn(self._command(), self.log)
-            try:
-                self._wait_until_ready()
-                self._set_up()
-            except BaseException:
-                self.kill()
-                raise
-        return self
+        files.make_folder(self._dir)
+        self._token = self._read_or_create_token()
+        self._spawn(self._command())
+
+    def ready(self) -> bool:
+        """Return whether the server answers. Then it is set up, at the first time."""
+        try:
+            status, _ = self._request("GET", "/health")
+        except (OSError, http.client.HTTPException):
+            return False
+        if status == http.HTTPStatus.OK:
+            self._set_up()
+        return status == http.HTTPStatus.OK
 
     def _command(self) -> list[str]:
         binary = self._binary
         if binary is None:
             found = find_or_build()
             if found.path is None:
-                raise InfluxError(f"influxd: {found.reason}.")
+                raise StartError(f"influxd: {found.reason}.")
             binary = found.path
         return [
             str(binary),
@@ -153,20 +145,6 @@ class InfluxServer(Server):
             files.write_file(path, secrets.token_urlsafe(48).encode())
         return path.read_text(encoding="ascii")
 
-    def _wait_until_ready(self) -> None:
-        started_at = time.monotonic()
-        while time.monotonic() - started_at < START_TIMEOUT_S:
-            if self.pid is None:
-                raise InfluxError(f"influxd: it exited while starting; {self.log} ends with:\n{tail(self.log)}")
-            try:
-                status, _ = self._request("GET", "/health")
-            except (OSError, http.client.HTTPException):
-                status = 0
-            if status == http.HTTPStatus.OK:
-                return
-            time.sleep(POLL_S)
-        raise InfluxError(f"influxd: no answer after {START_TIMEOUT_S:g} s; {self.log} ends with:\n{tail(self.log)}")
-
     def _set_up(self) -> None:
         # One request creates user, organization, bucket and token. InfluxDB allows it once.
         if not self._request("GET", "/api/v2/setup")[1].get("allowed"):
@@ -181,37 +159,17 @@ class InfluxServer(Server):
         }
         status, response = self._request("POST", "/api/v2/setup", request)
         if status != http.HTTPStatus.CREATED:
-            raise InfluxError(f"influxd: its set-up failed ({status}): {response.get('message', '')}")
+            raise StartError(f"influxd: its set-up failed ({status}): {response.get('message', '')}")
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        try:
+        with closing(connection):
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})
             response = connection.getresponse()
             text = response.read()
             return response.status, json.loads(text) if text.startswith(b"{") else {}
-        finally:
-            connection.close()
-
-
-def main() -> int:
-    """Build influxd if it is not in the cache. Return the exit code: 2 if it can't be built."""
-    signal.signal(signal.SIGTERM, _exit)  # an exception, so that the compilers are stopped too
-    try:
-        found = find_or_build()
-    except BuildError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    sys.stderr.write(f"influxd: {found.path or found.reason}\n")
-    return 0 if found.path else 2
-
-
-def _exit(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(find_or_build().reason)

@@ -24,7 +24,7 @@ def interruptions(
     function. A profile function interrupts at each of them. Yields what an interrupted call has raised, if anything,
     after each; the last call is not interrupted, and yields nothing.
     """
-    moment, is_over = 0, False
+    moment, left, is_over = 0, 0, False
 
     def profile(_: object, event: str, argument: Any) -> None:
         nonlocal left
@@ -35,7 +35,8 @@ def interruptions(
                 interrupt()
 
     while not is_over:
-        call, left, error = prepare(), moment, None
+        call, left = prepare(), moment
+        error: BaseException | None = None
         gc.disable()  # a finalizer of another test would have these moments too
         try:
             sys.setprofile(profile)

@@ -86,7 +86,8 @@ def lag_show(
     at: o.At = None,
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
-    from tallystream_dashboards.terminal.lag import ShowSettings, run
+    from tallystream_dashboards.terminal.lag import ShowSettings
+    from tallystream_dashboards.terminal.show import show
 
     settings = ShowSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -96,7 +97,7 @@ def lag_show(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))
 
 
 def lag_collect(
@@ -122,9 +123,9 @@ def lag_collect(
             "--assigned-only", help="Leave out topics of which no member has a partition, if members have others."
         ),
     ] = False,
-    window: o.Window = None,
+    window: o.Window = 120.0,
     stop_after: o.StopAfter = None,
-    allowed_lag: o.AllowedLag = None,
+    allowed_lag: o.AllowedLag = 0,
     warn_age: o.WarnAge = None,
     err_age: o.ErrAge = None,
     full_hours: Annotated[
@@ -141,6 +142,7 @@ def lag_collect(
     """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
+    from tallystream_dashboards.lag.status import Rules
 
     settings = CollectSettings(
         store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
@@ -148,7 +150,7 @@ def lag_collect(
         interval=interval,
         include=tuple(include or ("*",)),
         exclude=tuple(exclude or ()),
-        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
+        rules=Rules(window, allowed_lag, stop_after, warn_age, err_age),
         assigned_only=assigned_only,
         full_hours=full_hours,
         http_port=http_port,

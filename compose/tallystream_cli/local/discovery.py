@@ -43,12 +43,12 @@ def find(folder: Path = FOLDER) -> RunningSystem | None:
 
     Another user could name a store in that file to which the command would send this user's token.
     """
-    path = folder / state_file.NAME
     try:
-        state = state_file.read(path) if path.stat().st_uid == os.geteuid() else None
+        own = (folder / state_file.NAME).stat().st_uid == os.geteuid()
+        state = state_file.running(folder) if own else None
     except (OSError, TallystreamError):
         return None
-    return RunningSystem(folder.absolute(), state) if state is not None and state.supervisor.alive() else None
+    return None if state is None else RunningSystem(folder.absolute(), state)
 
 
 def resolve_cluster(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> Cluster:
@@ -73,13 +73,6 @@ def cluster_of(
         return Cluster(bootstrap_servers or BROKER, topic_prefix, kafka_options(kafka, os.environ))
     prefix = "" if topic_prefix == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else topic_prefix
     return Cluster(local.state.bootstrap_servers, prefix, kafka_options(kafka, {}))
-
-
-def no_store() -> ConfigError:
-    """Return the error of a command that needs a store when none is named and no local system runs."""
-    return ConfigError(
-        "--store", None, f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
-    )
 
 
 def require_existing(store: StoreSettings) -> StoreSettings:
@@ -108,7 +101,8 @@ def readable_store(store: str | None, org: str | None, bucket: str | None) -> St
     if store is None:
         local = find()
         if local is None:
-            raise no_store()
+            remedy = f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
+            raise ConfigError("--store", None, remedy)
         store, org, bucket = local.store(org, bucket)
         local.announce(f"store {store}")
     return require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable())

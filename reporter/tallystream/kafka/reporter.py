@@ -23,38 +23,6 @@ if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry, Reportable
 
 
-class AcknowledgementTimeout:
-    """The time since the first report that was not followed by an acknowledgement.
-
-    Args:
-        seconds: the time after which it has `expired`.
-        monotonic: the clock.
-    """
-
-    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
-        self.seconds, self._monotonic = seconds, monotonic
-        self.expired = False
-        self._since: float | None = None
-
-    def start(self) -> None:
-        """Start the time when a report is due, if it is not running."""
-        if self._since is None:
-            self._since = self._monotonic()
-
-    def expires(self) -> bool:
-        """Return True once, when the time is over, otherwise False."""
-        if self.expired or self._since is None or self._monotonic() - self._since < self.seconds:
-            return False
-        self.expired = True
-        return True
-
-    def stop(self) -> bool:
-        """Stop the time, since an acknowledgement came or none is expected; return whether it had expired."""
-        had_expired, self.expired = self.expired, False
-        self._since = None
-        return had_expired
-
-
 ACKNOWLEDGEMENT_TIMEOUT_S = 10.0
 """Seconds without an acknowledgement after which a warning is logged (three intervals, if that is longer)."""
 
@@ -95,9 +63,8 @@ class KafkaReporter(ScheduledReporter):
 
     Raises:
         ConfigError: an argument can't be used. `start()` and `report_now()` raise it if librdkafka refuses an option.
-        DuplicateReporterError: raised by `start()` and `report_now()` if another reporter reports the registry to the
-            same topic of the same cluster. If this is found only later, since no broker could be reached, the reporter
-            that reaches the cluster second logs an error and stops before it sends anything.
+        DuplicateReporterError: raised by `report_now()` if another reporter reports the registry to the same topic of
+            the same cluster. A reporter that was started logs this error, and stops before it sends anything.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -126,13 +93,13 @@ class KafkaReporter(ScheduledReporter):
         self.sent = 0
         self._local_stats = local_stats
         self._servers = bootstrap_servers
-        self._destination: destinations.Destination | None = None
+        self._destination: destinations.Destination | None = None  # once the cluster's ID is known
         self._lives = LifeHistory(registry.app)
-        self._identified = False  # whether the cluster's ID is known
         self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
-        timeout = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
-        self._acknowledgement = AcknowledgementTimeout(timeout, registry.clock.monotonic)
+        self._max_silence_s = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
+        self._silence: Deadline | None = None  # since the first report that was not followed by an acknowledgement
+        self._is_silent = False  # whether that deadline has passed
         super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         if local_stats:
             registry.keep_samples()
@@ -159,36 +126,32 @@ class KafkaReporter(ScheduledReporter):
     @property
     def connected(self) -> bool:
         """Whether, as of the last report, the last record was delivered and no connection has failed since."""
-        return self._connection.is_connected and not self._acknowledgement.expired
+        return self._connection.is_connected and not self._is_silent
 
     def _open(self) -> None:
-        if self._destination is not None:
-            self._connection.open()
-            return
-        destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
-        try:
-            self._connection.open()
-        except BaseException:
-            destination.release()  # for a reporter with other options, while a traceback still refers to this one
-            raise
-        self._destination = destination
+        self._connection.open()
 
     def _identify(self, timeout: float) -> bool:
         """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.
 
-        Nothing is sent before it is known: another reporter may report the registry there, under another address.
+        Nothing is sent before it is known: another reporter may report the registry there, by another address.
         """
-        if not self._identified and self._destination is not None:
+        if self._destination is None:
             cluster = self._connection.cluster(self.topic, timeout)
             if cluster is not None:
-                self._destination = destinations.identify(self._destination, cluster, self, self.registry)
+                self._destination = destinations.claim(self, self.registry, cluster, self.topic, self.instance)
                 self._lives = self._destination.lives
                 self._lives.every_ms = round(self.interval * 1000)
-                self._identified = True
-        return self._identified
+        return self._destination is not None
+
+    def _expect_acknowledgement(self) -> None:
+        self._silence = self._silence or Deadline(self._max_silence_s, self._monotonic)
+
+    def _end_silence(self) -> None:
+        self._silence, self._is_silent = None, False
 
     def _report(self) -> bool:
-        self._acknowledgement.start()
+        self._expect_acknowledgement()
         self._poll(0)
         self._report_due = True
         return self._send_if_free()
@@ -210,10 +173,10 @@ class KafkaReporter(ScheduledReporter):
         def left() -> float:
             return (unreachable if final and self._was_never_reached else deadline).left()
 
-        self._acknowledgement.start()
+        self._expect_acknowledgement()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
-        while self._identified:
+        while self._destination is not None:
             self._wait_until_free(left)
             records = self._send(final=final)
             self._wait_until_free(left)
@@ -229,7 +192,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._connection.all_down or self._acknowledgement.expired)
+        return not (self.sent or self._destination) and (self._connection.all_down or self._is_silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.in_flight and (seconds := left()):
@@ -237,8 +200,9 @@ class KafkaReporter(ScheduledReporter):
 
     def _poll(self, seconds: float) -> None:
         self._connection.poll(seconds)
-        if self._acknowledgement.expires():
-            what = f"no metrics have arrived at {self._servers} for {self._acknowledgement.seconds:g} s"
+        if self._silence is not None and not self._is_silent and not self._silence.left():
+            self._is_silent = True
+            what = f"no metrics have arrived at {self._servers} for {self._max_silence_s:g} s"
             self._fail(what, self._connection.error or NO_ANSWER, logging.WARNING)
 
     def _send(self, *, final: bool) -> list[PendingRecord]:
@@ -274,8 +238,9 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, pending: PendingRecord, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
-            if self._acknowledgement.stop():
+            if self._is_silent:
                 _log.info("metrics arrive at %s again", self._servers)
+            self._end_silence()
             if self._own:
                 self._own.sent.inc()
                 self._own.bytes.inc(len(pending.value))
@@ -293,10 +258,10 @@ class KafkaReporter(ScheduledReporter):
 
     def _close(self, deadline: Deadline) -> None:
         self._disconnect(deadline)
-        self._acknowledgement.stop()
+        self._end_silence()
         if self._destination is not None:
             self._destination.release()
-            self._destination, self._identified = None, False
+            self._destination = None
 
     def _disconnect(self, deadline: Deadline) -> None:
         self._closing = True
@@ -314,8 +279,8 @@ class KafkaReporter(ScheduledReporter):
 
     def _abandon(self) -> None:
         self._connection.abandon()
-        self._destination, self._identified = None, False
+        self._destination = None
         self._lives = LifeHistory(self.registry.app)
         self.sent = 0
         self._report_due = False
-        self._acknowledgement.stop()
+        self._end_silence()

@@ -45,6 +45,8 @@ class Histogram(Metric):
         "sampling",
     )
 
+    _known_view: tuple[int, View | None]
+
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
         self._clock = clock
@@ -88,7 +90,7 @@ class Histogram(Metric):
         """Return count, sum, min, max and the sketch as a record struct, with the view if `views`."""
         with self._lock:
             self._flush()
-            fields = self._fields(views=views)
+            fields = self._record_fields(views=views)
         return record.Histogram(name=self.name, tags=self.tags, **fields)
 
     def keep_sample(self) -> None:
@@ -108,7 +110,7 @@ class Histogram(Metric):
         self._min, self._max = inf, -inf
         self._sketch = Sketch()
         self._encoded_sketch = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
-        self._known_view: tuple[int, View | None] = (0, None)  # (count, the view at that count)
+        self._known_view = (0, None)  # (count, the view at that count)
         self._reservoir = self.sampling.new()
         self._depends_on_time = isinstance(self._reservoir, SlidingTimeWindowReservoir)
         # Values get their time when they leave the buffer, so a sample that depends on it needs them immediately.
@@ -162,7 +164,7 @@ class Histogram(Metric):
         quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
         return View(self._sum / self._count, estimate.stddev, *quantiles)
 
-    def _fields(self, *, views: bool) -> dict[str, Any]:
+    def _record_fields(self, *, views: bool) -> dict[str, Any]:
         """Return the mergeable fields of the record by name and, with `views`, those of the view."""
         if self._encoded_sketch[0] != self._count:
             self._encoded_sketch = self._count, self._sketch.encode()

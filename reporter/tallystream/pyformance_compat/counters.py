@@ -52,6 +52,10 @@ class Counter(Metric):
     first `dec()`, `clear()`, negative number or fraction, it is reported as `updown`, with its complete value.
     """
 
+    _value: Any
+    _grown: int
+    """The value before the counter fell."""
+
     def __init__(self) -> None:
         self._falls = False
         self.tallystream_reset()
@@ -112,8 +116,7 @@ class Counter(Metric):
     def tallystream_reset(self) -> None:
         """Count from zero. A counter that fell remains an `updown`."""
         self._lock = RLock()
-        self._value: Any = 0
-        self._grown = 0
+        self._value = self._grown = 0
 
 
 class Gauge(Metric):

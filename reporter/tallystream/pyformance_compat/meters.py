@@ -37,6 +37,9 @@ NO_MIN, NO_MAX = 2147483647.0, -2147483647.0
 class Histogram(Metric):
     """Count, sum, mean, variance, min and max of the values since `clear()`, and percentiles of a sample of them."""
 
+    _min: float | None
+    _max: float | None
+
     def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
         self.clock = clock
         self.sample = ExpDecayingSample(size, alpha, clock)
@@ -109,8 +112,7 @@ class Histogram(Metric):
         self.sample.clear()
         self._count = 0
         self._sum = self._mean = self._squares = 0.0
-        self._min: float | None = None
-        self._max: float | None = None
+        self._min = self._max = None
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
@@ -140,6 +142,8 @@ class Histogram(Metric):
 
 class Meter(Metric):
     """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes."""
+
+    _meter: meter.Meter
 
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock

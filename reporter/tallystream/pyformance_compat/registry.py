@@ -283,12 +283,12 @@ def clear() -> None:
 
 def count_calls(fn: F) -> F:
     """Count the calls."""
-    return _observed(fn, lambda key: nullcontext(counter(key).inc()))
+    return _observed(fn, lambda key: counter(key).inc())
 
 
 def meter_calls(fn: F) -> F:
     """Count the calls and their rate."""
-    return _observed(fn, lambda key: nullcontext(meter(key).mark()))
+    return _observed(fn, lambda key: meter(key).mark())
 
 
 def time_calls(fn: F) -> F:
@@ -303,20 +303,25 @@ def hist_calls(fn: F) -> F:
         if type(result) in (int, float):
             histogram(key).add(result)
 
-    return _observed(fn, lambda key: nullcontext(histogram(key)), add_result)
+    return _observed(fn, histogram, add_result)
 
 
 def _observed(
-    fn: F,
-    around: Callable[[str], AbstractContextManager[object]],
-    add_result: Callable[[str, Any], None] = lambda _key, _result: None,
+    fn: F, begin: Callable[[str], object], add_result: Callable[[str, Any], None] = lambda _key, _result: None
 ) -> F:
-    """Return the function with each call inside `around(key)`, and `add_result(key, …)` called with what it returns."""
+    """Return the function with `begin(key)` called before each call, and `add_result(key, …)` with what it returns.
+
+    If `begin` returns a context manager, the call is inside it.
+    """
     key = f"{getattr(fn, '__qualname__', type(fn).__qualname__)}_calls"
+
+    def around() -> AbstractContextManager[object]:
+        begun = begin(key)
+        return begun if isinstance(begun, AbstractContextManager) else nullcontext()
 
     def pass_on(result: Any) -> Any:
         add_result(key, result)
         return result
 
-    observed: F = observe_calls(fn, lambda: around(key), pass_on)
+    observed: F = observe_calls(fn, around, pass_on)
     return observed

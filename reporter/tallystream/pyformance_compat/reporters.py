@@ -24,7 +24,9 @@ TIMEOUT = 5.0
 Dump = dict[str, dict[str, Any]]
 
 
-class _Schedule(ScheduledReporter):
+class PyformanceSchedule(ScheduledReporter):
+    """The schedule of a reporter."""
+
     kind: ClassVar[str] = "pyformance"
 
     def __init__(self, reporter: Reporter) -> None:
@@ -58,7 +60,7 @@ class Reporter:
         self.registry = global_registry() if registry is None else registry
         self.reporting_interval = reporting_interval
         self.clock = WALL if clock is None else clock
-        self._schedule = _Schedule(self)
+        self._schedule = PyformanceSchedule(self)
 
     @property
     def failures(self) -> int:

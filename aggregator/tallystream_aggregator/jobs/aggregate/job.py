@@ -89,7 +89,8 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(generations.close)
             group = stack.enter_context(clients.metadata_consumer(kafka, topics.prefix + GROUP))
             if settings.store is not None:
-                to_ship = ShipSettings(cluster, settings.store, health=HealthSettings(own_metrics=False))
+                health_of_ship = HealthSettings(own_metrics=False)
+                to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
                 stack.enter_context(shipping(to_ship, stop, health))
             ends: Offsets | None = None
             if settings.catch_up:

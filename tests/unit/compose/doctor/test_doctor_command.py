@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.commands import call
 from tallystream.errors import ConfigError
-from tallystream_cli import main
 from tallystream_cli.commands.doctor import as_json, as_table
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, ok
+from tallystream_cli.doctor.run import package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,10 +65,13 @@ def test_a_wrong_option_has_exit_code_2(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is checked, and one line names the option."""
-    monkeypatch.setattr(sys, "argv", ["tallystream", "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert ended.value.code == 2
+    assert call(monkeypatch, "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(arguments[0])
+
+
+def test_a_missing_package_is_a_warning() -> None:
+    """Without PySpark or Streamlit, as in the images, other commands run."""
+    assert package("page", "no_such_package", "the page", "install it").status == "warning"
+    assert package("Spark", "pyspark", "aggregate", "install it").status == "ok"
