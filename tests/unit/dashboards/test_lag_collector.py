@@ -15,7 +15,7 @@ from support.lag import group, round_of
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.lag.collector.collector import Collector, next_round, patterns
+from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
@@ -174,7 +174,7 @@ def test_points_that_were_not_acknowledged_are_written_again() -> None:
 
 def test_the_lease_is_not_collected() -> None:
     """The group of the aggregators' lease reads no records, so it is left out, with a topic prefix, too."""
-    selected = patterns(CollectSettings(store=StoreSettings.parse("local:x.db", env={}), exclude=("other",)))
+    selected = CollectSettings(store=StoreSettings.parse("local:x.db", env={}), exclude=("other",)).patterns
     assert [group for group in ("orders", "other", LEASE, "prod-" + LEASE) if selected.match(group)] == ["orders"]
 
 

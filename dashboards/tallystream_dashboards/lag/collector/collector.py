@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
-from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
+from tallystream_dashboards.lag.collector.settings import CollectSettings
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def run(settings: CollectSettings) -> int:
         stop = stack.enter_context(stop_on_signals())
         tracker = LagTracker(
             OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
-            patterns(settings),
+            settings.patterns,
             settings.rules,
             clock=time.time,
             assigned_only=settings.assigned_only,
@@ -68,11 +67,6 @@ def run(settings: CollectSettings) -> int:
         _loop(collector, settings, stop, api)
         log.info("stopped: %s", collector.summary())
     return 0
-
-
-def patterns(settings: CollectSettings) -> Patterns:
-    """Return the patterns of the groups to collect, without the aggregators' lease, which reads no records."""
-    return Patterns(settings.include, (*settings.exclude, f"*{LEASE}"))
 
 
 def next_round(first: float, interval: float, now: float) -> tuple[float, int]:

@@ -100,19 +100,20 @@ class Recorder:
                 add(point)
         for partition, bounds in result.bounds.items():
             add(ends_point(partition, bounds, result.ts_ms))
-        points.append(self._round_point(result))
+        points.append(_round_point(result))
         return points
 
-    def _round_point(self, result: Round) -> Point:
-        present = [state for state in result.states if not state.gone]
-        fields: dict[str, Field] = {
-            "groups": len(present),
-            "partitions": sum(state.partition_count for state in present),
-            "took_s": float(result.took_s),
-        }
-        if result.problems:
-            fields["problems"] = "; ".join(result.problems)
-        return Point(ROUNDS, {}, fields, result.ts_ms)
+
+def _round_point(result: Round) -> Point:
+    present = [state for state in result.states if not state.gone]
+    fields: dict[str, Field] = {
+        "groups": len(present),
+        "partitions": sum(state.partition_count for state in present),
+        "took_s": float(result.took_s),
+    }
+    if result.problems:
+        fields["problems"] = "; ".join(result.problems)
+    return Point(ROUNDS, {}, fields, result.ts_ms)
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class CollectSettings:
     http_address: str = "127.0.0.1"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     ready_file: Path | None = None
+
+    @property
+    def patterns(self) -> Patterns:
+        """The groups to collect, without the aggregators' lease, which reads no records."""
+        return Patterns(self.include, (*self.exclude, f"*{LEASE}"))
 
     def __post_init__(self) -> None:
         if not MIN_INTERVAL <= self.interval <= MAX_INTERVAL:
