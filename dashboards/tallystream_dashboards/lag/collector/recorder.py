@@ -151,20 +151,16 @@ class WriteBuffer:
         while self._rounds and self._rounds[-1][-1].ts_ms >= ts_ms:
             self._count -= len(self._rounds.pop())
 
-    def write_to(self, sink: Sink) -> int:
-        """Write all rounds, oldest first, and return the number of points.
+    def write_to(self, sink: Sink) -> None:
+        """Write all rounds, oldest first.
 
         Raises:
             SinkUnavailableError: the store is unavailable; the remaining points are kept and written next time.
         """
-        written = 0
         while self._rounds:
             sink.write(self._rounds[0])
             # Writing a round again after a failure changes nothing in the store.
-            count = len(self._rounds.popleft())
-            self._count -= count
-            written += count
-        return written
+            self._count -= len(self._rounds.popleft())
 
 
 DOWNSAMPLING_INTERVAL_MS = 600_000
