@@ -1,4 +1,4 @@
-"""The operators' pages: their command lines are valid, every alert has a section, and named files exist."""
+"""The operators' pages: they have every command, their command lines are valid, every alert has a section."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tallystream_dashboards.grafana.generate import actions
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")
+RUNNING = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 
@@ -31,6 +32,18 @@ def options(name: str) -> set[str]:
     """Return the options of a command."""
     command: Any = reference.commands()[name]
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", sorted(set(reference.commands()) - {reference.GENERAL}))
+def test_every_command_is_in_the_page_on_running(name: str) -> None:
+    """The page has the command in the form in which it is called. docs/configuration.md has its options."""
+    assert f"tallystream {name}" in RUNNING
+
+
+def test_the_page_on_running_names_no_option_that_does_not_exist() -> None:
+    """Each word of the page that looks like an option is an option of some command."""
+    known = {option for name in reference.commands() for option in options(name)} | {"--help"}
+    assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", RUNNING)) - known == set()
 
 
 @pytest.mark.parametrize("page", PAGES)
