@@ -81,4 +81,3 @@ class CollectSettings:
             raise ConfigError("--include", self.include, 'give at least one pattern, such as "*"')
         if not 0 <= self.full_hours < math.inf:
             raise ConfigError("--full-hours", self.full_hours, "give hours, 0 to keep every round")
-        self.rules.check()
