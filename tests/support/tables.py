@@ -1,26 +1,164 @@
-"""What the commands in the terminal print."""
+"""A table that applies the records of a topic in steps, as the loop does, and begins again from its state or its rows.
+
+The loop itself, with transactions and several writers, is in support.simulation.
+"""
 
 from __future__ import annotations
 
-import io
-import re
-from typing import TYPE_CHECKING
+import dataclasses
+from collections import Counter
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
-from tallystream_dashboards.terminal.show import show
+from support.replayed import fields_of
+from support.simulation.checkpoints import Batch
+from support.steps import apply
+from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
+from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
+from tallystream_aggregator.table.restore import LatestRows, restore
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.terminal.show import TableSettings
+    import random
+    from collections.abc import Iterable, Mapping
 
-NOW_MS = 1_700_000_000_000
-"""The time at which the commands run, epoch ms."""
+    from support.schedules import TopicRecord
+    from tallystream_aggregator.table import Changes
+    from tallystream_aggregator.table.storage import StoredTable
+
+Sums = dict[Any, dict[str, Any]]
+EventId = tuple[str, str, str, str, int, str]
+"""(kind, app, instance, life, ts_ms, detail)"""
 
 
-def printed(settings: TableSettings, *, now_ms: int = NOW_MS) -> tuple[int, list[str]]:
-    """Run a command, and return its exit code and its lines."""
-    out = io.StringIO()
-    return show(settings, out, clock=lambda: now_ms / 1000), out.getvalue().splitlines()
+def table_settings(**chosen: int) -> TableSettings:
+    """Return the settings of `chosen` that the table has."""
+    known = {one.name for one in dataclasses.fields(TableSettings)}
+    return TableSettings(**{name: value for name, value in chosen.items() if name in known})  # type: ignore[arg-type]
 
 
-def cells(line: str) -> list[str]:
-    """Return the cells of a line."""
-    return re.split("  +", line.strip())
+class Tables:
+    """The shards of a table over the records of a topic, with their combiner and their rows on `metrics-table`.
+
+    `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. `dead` counts the dead
+    letters of each (partition, offset), `events` the events. `published` has the metric and the value of every sum that
+    was published. `at` is the end of the last step, by partition.
+
+    With `chance`, a step publishes rows in one of two cases, and then the state is stored in one of two, as at the end
+    of an epoch. Without it, both are done after each step.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[TopicRecord],
+        settings: TableSettings,
+        shards: int = 1,
+        chance: random.Random | None = None,
+        *,
+        sum_tags: SumTags | None = None,
+    ) -> None:
+        self.settings, self._chance, self._tags = settings, chance, sum_tags or SumTags()
+        self.sums: Sums = {}
+        self.dead: Counter[tuple[int, int]] = Counter()
+        self.events: Counter[EventId] = Counter()
+        self.published: list[tuple[Any, bytes]] = []
+        self.at: dict[int, int] = {}
+        self._partitions: dict[int, list[TopicRecord]] = {}
+        self.extend(records)
+        self._combiner = CombinerGroup()
+        self.stores = [Batch(0) for _ in range(shards)]
+        self._rows = [LatestRows() for _ in range(shards)]
+        self._shards = [self._new(shard) for shard in range(shards)]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The table of each shard."""
+        return [one.table for one in self._shards]
+
+    @property
+    def states(self) -> list[State]:
+        """The state of each shard."""
+        return [table.state for table in self.tables]
+
+    def extend(self, records: Iterable[TopicRecord]) -> None:
+        """Append records to the topic."""
+        for record in records:
+            self._partitions.setdefault(record.partition, []).append(record)
+
+    def step(self, ends: Mapping[int, int]) -> list[TopicRecord]:
+        """Take a step up to these offsets, and return the records that it read, as they are applied."""
+        records = self._between(self.at, ends)
+        self.at |= {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
+        for table in self.tables:
+            apply(table, map(_record, records))
+            table.notice_silence()
+            self._publish(table.outputs())
+        for shard, stored in enumerate(self._shards):
+            if self._chance is None or self._chance.random() < 0.5:
+                for row in stored.table.rows():
+                    self._rows[shard].add(row.key, row.value(), partition=shard)
+                if self._chance is None or self._chance.random() < 0.5:
+                    stored.save(self.stores[shard])
+        return records
+
+    def begin_again(self, *, from_rows: bool = False) -> None:
+        """Lose the tables. Load their state, or else their rows, and read again up to the last step, in silence."""
+        counted = [state.records for state in self.states]
+        self._shards = [self._loaded(shard, from_rows=from_rows) for shard in range(len(self._shards))]
+        for table in self.tables:
+            offsets = table.state.offsets
+            begin = {partition: offsets.get(f"metrics:{partition}", -1) + 1 for partition in self.at}
+            apply(table, map(_record, self._between(begin, self.at)))
+            table.notice_silence()
+            table.outputs()
+        assert [state.records for state in self.states] == counted
+
+    def all_sums(self) -> Sums:
+        """Return the sums that the tables have now, whether they have changed or not."""
+        return sums_of([unpack(pack(state)) for state in self.states], self.settings)
+
+    def _new(self, shard: int) -> StoredTable:
+        state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags)
+        return storage.StoredTable(Table(state, self.settings))
+
+    def _loaded(self, shard: int, *, from_rows: bool) -> StoredTable:
+        stored = None if from_rows else storage.load(self.stores[shard], self.settings)
+        if stored is not None:
+            return stored
+        if not self._rows[shard].rows:
+            return self._new(shard)
+        state = restore(deepcopy(self._rows[shard])).states[shard]
+        return storage.StoredTable(Table(state, self.settings))
+
+    def _between(self, begin: Mapping[int, int], ends: Mapping[int, int]) -> list[TopicRecord]:
+        return [
+            record
+            for partition, ours in sorted(self._partitions.items())
+            for record in ours[begin.get(partition, 0) : ends.get(partition, 0)]
+        ]
+
+    def _publish(self, changes: Changes) -> None:
+        self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
+        self.events.update((e.kind, e.app, e.instance, e.life, e.ts, e.detail) for e in changes.events)
+        self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
+        for total in [*changes.totals, *self._combiner.changes()]:
+            value = total.value()
+            self.sums[total.metric] = fields_of(value)
+            self.published.append((total.metric, value))
+
+
+def sums_of(states: Iterable[State], settings: TableSettings | None = None) -> Sums:
+    """Return the sums of a table with the states of these shards, which are used up."""
+    combiner, totals = CombinerGroup(), []
+    for state in states:
+        table = Table(state, settings)
+        table.notice_silence()
+        table.publish_all()
+        changes = table.outputs()
+        totals += changes.totals
+        combiner.update(changes.shard_sums)
+    return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
+
+
+def _record(one: TopicRecord) -> Record:
+    return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
