@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
-from tallystream_aggregator.stream.epochs import EpochLoop, Pace
+from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.outputs import Step
+from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
     by_place,
     by_topic,
