@@ -67,13 +67,15 @@ def _partition_name(topic: str, partition: int) -> str:
 class DecodedSnapshot(NamedTuple):
     """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
 
-    `rejected` are the first of the rejected metrics. There are `more_rejected` besides.
+    `rejected` are the first of the rejected metrics. There are `more_rejected` besides. The values of a baseline are
+    left out of the sums: they are from before its stream of OTLP began.
     """
 
     snapshot: Snapshot
     rejected: tuple[Refusal, ...] = ()
     over_limit: int = 0
     more_rejected: int = 0
+    is_baseline: bool = False
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

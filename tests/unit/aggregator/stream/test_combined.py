@@ -30,7 +30,6 @@ class Shard:
         for chunk in chunks:
             records.add(chunk)
         records.end()
-        self.table.notice_silence()
         row = PositionsRow(
             shard=self.place.partition,
             of=self.of,
