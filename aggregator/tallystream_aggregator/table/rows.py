@@ -155,6 +155,10 @@ class RowRecords:
         self._forgotten: dict[int, MetricId] = {}
         self._deleted: list[TableRecord] = []
 
+    def __len__(self) -> int:
+        """The number of lives that have changed."""
+        return len(self._changed)
+
     def change(self, life: Life, part: int) -> None:
         """Return the record of a part of a life with the next ones."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
+from tallystream_aggregator.spark.epochs.task import EPOCH_ROW
 from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import pytest
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
+from tallystream_aggregator.spark.epochs.processor import cells
+from tallystream_aggregator.spark.epochs.task import EPOCH_ROW
 from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
