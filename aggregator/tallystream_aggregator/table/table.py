@@ -86,7 +86,7 @@ class Table:
     @property
     def waiting(self) -> int:
         """How many lives with rows, dead letters and events wait until they are taken."""
-        return len(self._lives.rows) + len(self._dead) + len(self._lives.events)
+        return len(self._rows.records) + len(self._dead) + len(self._rows.events)
 
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
         """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
