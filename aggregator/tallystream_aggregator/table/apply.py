@@ -19,7 +19,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     stored,
 )
 from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, refuse_over_limit, size_of_life
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tallystream.record import Metric, Snapshot
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.life_rows import LifeRows
-    from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.records.decode import DecodedSnapshot, Record
 
 
@@ -46,6 +45,132 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     if late < TIMELY_MS:
         return None
     return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
+
+
+def apply_snapshot(
+    rows: LifeRows, instance: str, message: DecodedSnapshot, record: Record, refused: RecordRefusals
+) -> None:
+    """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1)."""
+    snapshot = message.snapshot
+    life = _life_of(rows, instance, snapshot, record)
+    if isinstance(life, Refusal):
+        refused.add(life)
+        return
+    rows.lives.will_change(life)
+    life.keep_ms = max(life.keep_ms, record.clock_ms)
+    before = life.parts.get(snapshot.part, 0)
+    if not before and (limit := rows.add_part(life)):
+        refused.add(rows.refuse(life, limit, "a new part", record))
+        rows.records.change(life, min(life.parts))  # its limits and time have changed
+    elif snapshot.seq <= before:
+        _apply_stale(rows, life, message, record)
+    else:
+        refused.add_decoded(message.rejected, message.more_rejected)
+        _apply_newer(rows, life, message, record, refused)
+        if message.over_limit:
+            what = f"{message.over_limit} metrics"
+            refused.add(rows.refuse(life, METRICS_PER_RECORD, what, record))
+
+
+def apply_short_form(rows: LifeRows, instance: str, message: ShortForm, record: Record, refused: RecordRefusals) -> int:
+    """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum.
+
+    Return the highest value that may follow it in a run (`Table.apply_record`).
+    """
+    life = rows.lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
+    if life is None:
+        added = rows.add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
+        if isinstance(added, Refusal):
+            refused.add(added)
+            return -1
+        life = added
+    rows.lives.will_change(life)
+    rows.set_last_seen(life, record, rows.settings.short_form_every_ms)
+    rows.include(life, 0, record)
+    life.keep_ms = max(life.keep_ms, record.clock_ms)
+    if not life.living:
+        rows.sums.set_living(life, living=True)
+    metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
+    number, value = rows.metrics.of(metric_id), message.value
+    row = life.rows.get(number)
+    total, last = (0, 0) if row is None else row.values
+    if row is None:
+        limit = rows.exceeded_limit(life, metric_id, number)
+        if limit is not None:
+            refused.add(rows.refuse(life, limit, "1 metrics", record))
+            return -1
+    restarted = value < last  # type: ignore[operator]  # both are whole numbers
+    total = total + value - (0 if restarted else last)  # type: ignore[operator]
+    if total > MAX_COUNT:
+        refused.add(Refusal("the sum over this counter's restarts leaves 64 bits"))
+        return -1
+    if number < 0:
+        number = rows.metrics.add(metric_id)
+    if restarted:
+        rows.add_event("restart", life, record, message.name)
+    new = Row(0, 0, (total, value))
+    if row is None:
+        rows.add(life, number, new)
+    else:
+        rows.sums.will_change(life, (number,))
+        life.rows[number] = new
+    return MAX_COUNT - (total - value)  # type: ignore[return-value]  # whole numbers
+
+
+def _life_of(rows: LifeRows, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
+    """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
+    reason = out_of_bounds(snapshot, record.timestamp_ms)
+    if reason is not None:
+        return Refusal(reason)
+    life = rows.lives.find(snapshot.app, instance, snapshot.life)
+    if life is None:
+        # Its first record may arrive again until a day after that.
+        keep_ms = max(record.clock_ms, ulid_ms(snapshot.life))
+        new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
+        return rows.add_life(new, record, snapshot.seq)
+    if life.complete != snapshot.complete:
+        return Refusal("complete: the earlier snapshots of this life have the other value")
+    return life
+
+
+def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
+    """Take what a life has from the last snapshot of a part out of the sums, and put in what this one has."""
+    snapshot, part = message.snapshot, message.snapshot.part
+    rows.set_last_seen(life, record, snapshot.every_ms)
+    life.final = snapshot.final
+    if life.living == life.final:
+        rows.sums.set_living(life, living=not life.final)
+    if message.is_baseline or not replace_block(rows, life, snapshot, refused):
+        rows.blocks_to_rows(life, (part,))
+        if life.complete:
+            # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
+            last = life.parts.get(part, 0)
+            rows.sums.will_change(life, (n for n, row in life.rows.items() if row.part == part and row.seq == last))
+        over_limits, numbers = replace_all(rows, life, message, refused)
+        has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn it into rows
+        if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
+            rows.rows_to_block(life, part, numbers)
+        for limit, number in over_limits.items():
+            refused.add(rows.refuse(life, limit, f"{number} metrics", record))
+    rows.include(life, part, record)
+    rows.lives.set_seq(life, part, snapshot.seq)
+
+
+def _apply_stale(rows: LifeRows, life: Life, message: DecodedSnapshot, record: Record) -> None:
+    """Ignore a stale snapshot, unless newer ones may lack metrics of it.
+
+    They may if it is incomplete, or from another partition than the newest one of its part. Then add these metrics.
+    """
+    rows.state.stale += 1
+    part = message.snapshot.part
+    if life.partition == record.partition_name and part in life.offsets:
+        rows.include(life, part, record)
+        if life.complete:
+            return
+    else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
+        rows.records.change(life, part)
+    rows.blocks_to_rows(life, (part,))
+    replace_all(rows, life, message, RecordRefusals(0))
 
 
 def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:
@@ -155,146 +280,3 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
 
 def _json(metric: Metric) -> str:
     return msgspec.json.encode(metric).decode()
-
-
-class RecordApplier:
-    """Applies snapshots and records of the short form to the rows of lives.
-
-    `run_limit` is the highest value of the short form that may follow the last record in a run (`Table.apply_record`).
-    A caller sets it to -1 before a record.
-    """
-
-    def __init__(self, rows: LifeRows, settings: TableSettings) -> None:
-        self._rows = rows
-        self._settings = settings
-        self.run_limit = -1
-
-    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
-        """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1)."""
-        snapshot = message.snapshot
-        life = self._life_of(instance, snapshot, record)
-        if isinstance(life, Refusal):
-            refused.add(life)
-            return
-        self._rows.lives.will_change(life)
-        life.keep_ms = max(life.keep_ms, record.clock_ms)
-        before = life.parts.get(snapshot.part, 0)
-        if not before and (limit := self._rows.add_part(life)):
-            refused.add(self._refuse_over_limit(life, limit, "a new part", record))
-            self._rows.records.change(life, min(life.parts))  # its limits and time have changed
-        elif snapshot.seq <= before:
-            self._apply_stale(life, message, record)
-        else:
-            refused.add_decoded(message.rejected, message.more_rejected)
-            self._apply_newer(life, message, record, refused)
-            if message.over_limit:
-                what = f"{message.over_limit} metrics"
-                refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, what, record))
-
-    def apply_short_form(self, instance: str, message: ShortForm, record: Record, refused: RecordRefusals) -> None:
-        """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
-        rows = self._rows
-        life = rows.lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
-        if life is None:
-            added = self._add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
-            if isinstance(added, Refusal):
-                refused.add(added)
-                return
-            life = added
-        rows.lives.will_change(life)
-        rows.set_last_seen(life, record, self._settings.short_form_every_ms)
-        rows.include(life, 0, record)
-        life.keep_ms = max(life.keep_ms, record.clock_ms)
-        if not life.living:
-            rows.sums.set_living(life, living=True)
-        metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number, value = rows.metrics.of(metric_id), message.value
-        row = life.rows.get(number)
-        total, last = (0, 0) if row is None else row.values
-        if row is None:
-            limit = rows.exceeded_limit(life, metric_id, number)
-            if limit is not None:
-                refused.add(self._refuse_over_limit(life, limit, "1 metrics", record))
-                return
-        restarted = value < last  # type: ignore[operator]  # both are whole numbers
-        total = total + value - (0 if restarted else last)  # type: ignore[operator]
-        if total > MAX_COUNT:
-            refused.add(Refusal("the sum over this counter's restarts leaves 64 bits"))
-            return
-        if number < 0:
-            number = rows.metrics.add(metric_id)
-        if restarted:
-            rows.add_event("restart", life, record, message.name)
-        new = Row(0, 0, (total, value))
-        if row is None:
-            rows.add(life, number, new)
-        else:
-            rows.sums.will_change(life, (number,))
-            life.rows[number] = new
-        self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
-
-    def _life_of(self, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
-        """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
-        reason = out_of_bounds(snapshot, record.timestamp_ms)
-        if reason is not None:
-            return Refusal(reason)
-        life = self._rows.lives.find(snapshot.app, instance, snapshot.life)
-        if life is None:
-            # Its first record may arrive again until a day after that.
-            keep_ms = max(record.clock_ms, ulid_ms(snapshot.life))
-            new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
-            return self._add_life(new, record, snapshot.seq)
-        if life.complete != snapshot.complete:
-            return Refusal("complete: the earlier snapshots of this life have the other value")
-        return life
-
-    def _add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
-        """Add a new life and return it, or return why it is refused. It is not known, so this is an event each time."""
-        parts = int(life.life != SHORT_FORM_LIFE)
-        limit = self._rows.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
-        if limit is None:
-            return self._rows.add_life(life, record, seq)
-        return self._refuse_over_limit(life, limit, "a new life", record)
-
-    def _apply_newer(self, life: Life, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
-        """Take what a life has from the last snapshot of a part out of the sums, and put in what this one has."""
-        rows, snapshot, part = self._rows, message.snapshot, message.snapshot.part
-        rows.set_last_seen(life, record, snapshot.every_ms)
-        life.final = snapshot.final
-        if life.living == life.final:
-            rows.sums.set_living(life, living=not life.final)
-        if message.is_baseline or not replace_block(rows, life, snapshot, refused):
-            rows.blocks_to_rows(life, (part,))
-            if life.complete:
-                # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
-                last = life.parts.get(part, 0)
-                rows.sums.will_change(life, (n for n, row in life.rows.items() if row.part == part and row.seq == last))
-            over_limits, numbers = replace_all(rows, life, message, refused)
-            has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn it into rows
-            if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
-                rows.rows_to_block(life, part, numbers)
-            for limit, number in over_limits.items():
-                refused.add(self._refuse_over_limit(life, limit, f"{number} metrics", record))
-        rows.include(life, part, record)
-        rows.lives.set_seq(life, part, snapshot.seq)
-
-    def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
-        """Ignore a stale snapshot, unless newer ones may lack metrics of it.
-
-        They may if it is incomplete, or from another partition than the newest one of its part. Then add these metrics.
-        """
-        self._rows.state.stale += 1
-        part = message.snapshot.part
-        if life.partition == record.partition_name and part in life.offsets:
-            self._rows.include(life, part, record)
-            if life.complete:
-                return
-        else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
-            self._rows.records.change(life, part)
-        self._rows.blocks_to_rows(life, (part,))
-        replace_all(self._rows, life, message, RecordRefusals(0))
-
-    def _refuse_over_limit(self, life: Life, limit: str, what: str, record: Record) -> Refusal:
-        """Return one refusal for what is over a limit."""
-        self._rows.add_limit_event(life, limit, record)
-        return refuse_over_limit(limit, what, self._settings)

@@ -14,10 +14,11 @@ from tallystream_aggregator.table.limits import (
     ROW_BYTES,
     TableSize,
     life_limit,
+    refuse_over_limit,
     size_of_life,
     size_of_row,
 )
-from tallystream_aggregator.table.lives import Lives
+from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.metrics import TableMetrics
 from tallystream_aggregator.table.records.outputs import Event
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.metric_types import Values
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.records.decode import Record
+    from tallystream_aggregator.table.records.refusals import Refusal
     from tallystream_aggregator.table.state import Life, Row, State
 
 
@@ -41,7 +43,7 @@ class LifeRows:
 
     def __init__(self, state: State, settings: TableSettings) -> None:
         self.state = state
-        self._settings = settings
+        self.settings = settings
         self.size = TableSize(settings)
         self.metrics = TableMetrics(state.metrics, self.size)
         self.lives = Lives(state, settings.forget_after_ms)
@@ -56,8 +58,15 @@ class LifeRows:
             self.size.add(life.app, self._size_of(life))
         self.release(state.metrics)
 
-    def add_life(self, life: Life, record: Record, seq: int = 0) -> Life:
-        """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
+    def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
+        """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
+
+        If its instance restarted, that is a `restart` event.
+        """
+        parts = int(life.life != SHORT_FORM_LIFE)
+        limit = self.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
+        if limit is not None:
+            return self.refuse(life, limit, "a new life", record)
         if self.lives.is_restart(life, seq):
             self.add_event("restart", life, record)
         self.lives.add(life)
@@ -81,7 +90,7 @@ class LifeRows:
     def exceeded_limit(self, life: Life, metric: MetricId, number: int) -> str | None:
         """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
         more = size_of_row(metric) + self.metrics.size_of_new(metric, number)
-        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self._settings)
+        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self.settings)
         return of_life or self.size.exceeded_limit(life.app, more)
 
     def add(self, life: Life, number: int, row: Row) -> None:
@@ -180,11 +189,12 @@ class LifeRows:
         """Add an event that a record caused."""
         self.events.append(Event(kind, life.app, life.instance, life.life, record.clock_ms, *record.location, detail))
 
-    def add_limit_event(self, life: Life, limit: str, record: Record) -> None:
-        """Add an event the first time a life reaches a limit."""
+    def refuse(self, life: Life, limit: str, what: str, record: Record) -> Refusal:
+        """Return the refusal of `what` of a record, which exceeds a limit. The first one of a life is an event."""
         if limit not in life.limits:
             life.limits.append(limit)
             self.add_event("limit", life, record, limit)
+        return refuse_over_limit(limit, what, self.settings)
 
     def _size_of(self, life: Life) -> int:
         """Return the bytes that a life counts, with its rows and baselines. In blocks it has only counters."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.apply import RecordApplier
+from tallystream_aggregator.table.apply import apply_short_form, apply_snapshot
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.forget import forget_lives, remove_lives, remove_metrics
 from tallystream_aggregator.table.life_rows import LifeRows
@@ -61,7 +61,6 @@ class Table:
         self.settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
         self._rows = LifeRows(state, self.settings)
-        self._applier = RecordApplier(self._rows, self.settings)
         self._shard_row_changed = False
 
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
@@ -72,16 +71,15 @@ class Table:
         Return the highest value of the short form up to which later records of its run may be left out if a still
         later one is applied; -1 for none. Each of them would be accepted, and replaced by the next.
         """
-        self._applier.run_limit = -1
         refused = RecordRefusals()
         is_own = self._is_own(record)
-        self._apply_record(record, message, refused, is_own=is_own)
+        run_limit = self._apply_record(record, message, refused, is_own=is_own)
         self.state.records += records if is_own else 0
         if refused:
             letters = refused.letters()
             self._add_dead_letters(record, letters)
             self.state.dead += len(letters)
-        return self._applier.run_limit
+        return run_limit
 
     @property
     def waiting(self) -> int:
@@ -145,14 +143,14 @@ class Table:
             return shard_of(record.key, self.state.shards) == self.state.shard
         return record.key != CLOCK_KEY or self.state.shard == 0
 
-    def _apply_record(self, record: Record, message: Message | None, refused: RecordRefusals, *, is_own: bool) -> None:
-        """Apply one record, and add what is refused of it."""
+    def _apply_record(self, record: Record, message: Message | None, refused: RecordRefusals, *, is_own: bool) -> int:
+        """Apply one record, and add what is refused of it. Return how far its run may go."""
         if record.topic in self.settings.otlp_topics:  # without clock records
             forget_lives(self._rows, record.partition_name, record.clock_ms)
             if is_otlp(record, self.settings.otlp_topics):
                 self._apply_otlp(record, refused, is_own=is_own)
             elif is_own:
-                self._apply_keyed(record, message, refused)
+                return self._apply_keyed(record, message, refused)
         elif record.key == CLOCK_KEY:
             wall_ms = read_clock(record.value)
             if wall_ms is not None:
@@ -160,10 +158,11 @@ class Table:
             elif is_own:
                 refused.add(Refusal(NO_CLOCK_RECORD))
         else:
-            self._apply_keyed(record, message, refused)
+            return self._apply_keyed(record, message, refused)
+        return -1
 
-    def _apply_keyed(self, record: Record, message: Message | None, refused: RecordRefusals) -> None:
-        """Apply a record whose key is an instance ID."""
+    def _apply_keyed(self, record: Record, message: Message | None, refused: RecordRefusals) -> int:
+        """Apply a record whose key is an instance ID. Return how far its run may go."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             refused.add(instance)
@@ -173,7 +172,8 @@ class Table:
             refused.add(self._refuse_size(record, instance))
         else:
             found = read_value(record.value, self.settings.max_metrics) if message is None else message
-            self._apply_message(instance, found, record, refused)
+            return self._apply_message(instance, found, record, refused)
+        return -1
 
     def _refuse_size(self, record: Record, instance: str) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
@@ -212,15 +212,15 @@ class Table:
         for snapshot, is_baseline in found.snapshots:
             over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
             message = DecodedSnapshot(snapshot, over_limit=over_limit, is_baseline=is_baseline)
-            self._applier.apply_snapshot(instance, message, record, refused)
+            apply_snapshot(self._rows, instance, message, record, refused)
 
-    def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> None:
+    def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> int:
+        if isinstance(message, ShortForm):
+            return apply_short_form(self._rows, instance, message, record, refused)
         if isinstance(message, Refusal):
             refused.add(message)
         elif isinstance(message, DecodedSnapshot):
-            self._applier.apply_snapshot(instance, message, record, refused)
-        elif isinstance(message, ShortForm):
-            self._applier.apply_short_form(instance, message, record, refused)
+            apply_snapshot(self._rows, instance, message, record, refused)
         elif message.metric is None:
             remove_lives(self._rows, instance, record, message)
         elif message.shards != self.state.shards:
@@ -228,6 +228,7 @@ class Table:
             refused.add(Refusal(reason))
         else:
             remove_metrics(self._rows, message, record)
+        return -1
 
     def _add_dead_letters(self, record: Record, refused: Sequence[Refusal]) -> None:
         quotable_bytes = MAX_QUOTED_BYTES
