@@ -16,6 +16,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     Stored,
     count_falls,
     merge_values,
+    replaces,
     stored,
 )
 from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
@@ -140,7 +141,8 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     life.final = snapshot.final
     if life.living == life.final:
         rows.sums.set_living(life, living=not life.final)
-    if message.is_baseline or not replace_block(rows, life, snapshot, refused):
+    as_block = not message.is_baseline and replace_block(rows, life, snapshot)
+    if not as_block:
         rows.blocks_to_rows(life, (part,))
         if life.complete:
             # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
@@ -152,7 +154,7 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
             rows.rows_to_block(life, part, numbers)
         for limit, number in over_limits.items():
             refused.add(rows.refuse(life, limit, f"{number} metrics", record))
-    rows.include(life, part, record)
+    rows.include(life, part, record, message.value if as_block else None)
     rows.lives.set_seq(life, part, snapshot.seq)
 
 
@@ -173,11 +175,11 @@ def _apply_stale(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     replace_all(rows, life, message, RecordRefusals(0))
 
 
-def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:
-    """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return True.
+def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
+    """Replace the block of a part, and the rows beside it, by the values of a newer snapshot as they are. Return True.
 
-    Return False and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
-    metrics, or a count is lower.
+    Return False and change nothing if that can't be: the part has no block, the snapshot has other metrics, a metric is
+    refused or was not current, a count is lower, or an extreme is narrower.
     """
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else rows.layouts.layout_for(block)
@@ -187,18 +189,17 @@ def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot, refused: Recor
     differences = list(map(operator.sub, counts, counts_of(block)))
     if min(differences, default=0) < 0:
         return False
+    if layout.others:
+        before, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
+        old = [(row.values, row.sketch) for row in others]
+        new = list(stored(layout.others_of(snapshot.metrics)))
+        if {row.seq for row in others} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
+            return False
+        rows.sums.replace_current(life, layout.others, old, new)  # type: ignore[arg-type]  # none is refused
+        for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
+            row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     rows.sums.add_differences(life, layout, differences)
     block.counts = array("q", counts).tobytes()
-    metrics = [snapshot.metrics[index] for index, _ in layout.others]
-    for (_, number), metric, found in zip(layout.others, metrics, stored(metrics), strict=True):
-        if isinstance(found, ValueError):
-            if life.complete and life.rows[number].seq == life.parts[snapshot.part]:  # it is no longer current
-                rows.sums.will_change(life, (number,))
-            refused.add_metric(found, partial(_json, metric))
-            continue
-        reason = _replace_row(rows, life, snapshot, number, found)
-        if reason is not None:
-            refused.add_metric(reason, partial(_json, metric))
     return True
 
 
@@ -258,7 +259,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     before = life.parts.get(snapshot.part, 0)
     if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
         merged = merge_values(kind, row.values, values)
-        rows.sums.replace_current(life, number, merged, sketch)
+        rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
     fell = snapshot.seq > row.seq and count_falls(kind, row.values, values)
@@ -270,7 +271,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     was_current = not life.complete or row.seq == before
     if was_current and (not life.complete or seq == max(before, snapshot.seq)):
         if is_changed or seq == snapshot.seq > before:
-            rows.sums.replace_current(life, number, merged, sketch)
+            rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
     elif was_current or is_changed:
         rows.sums.will_change(life, (number,))
     if is_changed:

@@ -67,14 +67,16 @@ def _partition_name(topic: str, partition: int) -> str:
 class DecodedSnapshot(NamedTuple):
     """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
 
-    `rejected` are the first of the rejected metrics. There are `more_rejected` besides. The values of a baseline are
-    left out of the sums: they are from before its stream of OTLP began.
+    `rejected` are the first of the rejected metrics. There are `more_rejected` besides. `value` is that of the record
+    if it has exactly the metrics of the snapshot. The values of a baseline are left out of the sums: they are from
+    before its stream of OTLP began.
     """
 
     snapshot: Snapshot
     rejected: tuple[Refusal, ...] = ()
     over_limit: int = 0
     more_rejected: int = 0
+    value: bytes | None = None
     is_baseline: bool = False
 
 
@@ -192,7 +194,10 @@ def read_value(value: bytes, max_metrics: int) -> Message:
     # `\u00` may be a NUL, or an escaped field name: for the lenient decoder. A single byte is found much faster.
     if _BACKSLASH not in value or b"\\u00" not in value:
         try:
-            message = DecodedSnapshot(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
+            is_snapshot = b'"metrics"' in value
+            message = (
+                DecodedSnapshot(_snapshots.decode(value), value=value) if is_snapshot else _short_forms.decode(value)
+            )
         except (msgspec.DecodeError, RecursionError):
             pass  # the lenient decoder finds the reason, and the metrics that are good
         else:
