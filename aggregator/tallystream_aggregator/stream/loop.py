@@ -225,7 +225,6 @@ class ShardLoop(EpochLoop):
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
-        table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
         row = row_of(
