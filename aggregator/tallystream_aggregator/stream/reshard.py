@@ -15,6 +15,7 @@ import msgspec
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import Output, Place, StoppedError
+from tallystream_aggregator.stream.hanging import end_open
 from tallystream_aggregator.stream.outputs import Step, letters
 from tallystream_aggregator.stream.positions import (
     Layout,
@@ -26,6 +27,7 @@ from tallystream_aggregator.stream.positions import (
     loops_of,
     newest_row,
     require_highest,
+    require_visible,
     row_of,
     visible_row,
 )
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import LifeId, State
     from tallystream_aggregator.table.sum_tags import SumTags
     from tallystream_aggregator.table.table import Changes
@@ -137,6 +138,8 @@ class Resharder:
         self._check_stop()
         require_highest(claim, visible_row(self._broker, loop.rows, loop.number))
         with closing(self._broker.writer(loop.transactional_id)) as writer:
+            end_open(self._broker, loop, writer, claim)
+            require_visible(self._broker, loop.own)
             found = newest_row(self._broker, loop.rows, loop.number)
             require_highest(claim, found)
             if found is None and loop.number == loop.shards:
@@ -168,7 +171,8 @@ class Resharder:
         """Return what replaces these tables, which are at the target."""
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
         for number, table in enumerate(old):
-            for row in all_rows(table):
+            table.publish_all()
+            for row in table.rows():
                 latest.add(row.key, row.value(), partition=number)
                 obsolete[Place(topics.table, number), row.key] = None
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
@@ -236,9 +240,3 @@ def _highest(rows: Sequence[PositionsRow]) -> Positions:
         for place, position in by_place(row.positions).items():
             found[place] = max(position, found.get(place, 0))
     return found
-
-
-def all_rows(table: Table) -> list[TableRecord]:
-    """Return every row of a table, whether it has changed or not, and last that of its shard."""
-    table.publish_all()
-    return table.rows()

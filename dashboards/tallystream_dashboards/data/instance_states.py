@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
 
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""
@@ -28,11 +28,6 @@ class ReportTimes:
     """The times of the reports of one instance in a period, ascending, by life."""
 
     lives: dict[str, list[int]] = field(default_factory=dict)
-
-    def add(self, reported: Iterable[tuple[int, str]]) -> None:
-        """Add reports, each with its time and its life."""
-        for ts_ms, life in reported:
-            insort(self.lives.setdefault(life, []), ts_ms)
 
     @property
     def last_ms(self) -> int:
@@ -122,7 +117,8 @@ def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period
         series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
         for instance, reported in _reported(series).items():
             if chosen.get(instance) == name:
-                reports[instance].add(reported.items())
+                for ts_ms, life in reported.items():
+                    insort(reports[instance].lives.setdefault(life, []), ts_ms)
     return reports
 
 

@@ -17,8 +17,8 @@ import msgspec
 
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
-from tallystream_aggregator.stream.positions import visible_bounds, visible_row
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place, bounds_of
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reading import backwards
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def newest_row(broker: Broker, topics: Topics, kind: Literal["opened", "epoch"])
     return None if bounds is None else _search(broker, place, bounds, (kind,))
 
 
-def _search(broker: Broker, place: Place, bounds: Bounds, kinds: Collection[str]) -> LedgerRow | None:
+def _search(
+    broker: Broker, place: Place, bounds: Bounds, kinds: Collection[str], *, committed: bool = True
+) -> LedgerRow | None:
     """Search backwards: each start writes a row, also one that fails, and so does each epoch."""
-    for records in backwards(broker, place, bounds):
+    for records in backwards(broker, place, bounds, committed=committed):
         found = [row for row in ledger.rows(value for *_, value in records) if row.kind in kinds]
         if found:
             return found[-1]
@@ -80,7 +82,10 @@ class Generations:
         try:
             # If the ledger was deleted, the positions have the generations of their writers.
             claimed = (visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards))
-            generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
+            # A transaction that Kafka has left open ends with this one.
+            generation = 1 + max(
+                self._highest(committed=False), *(0 if row is None else row.claim[0] for row in claimed)
+            )
             self.now = generation
             now_ms = int(time.time() * 1000)
             writer.commit([self._output(msgspec.structs.replace(opened, generation=generation, ts=now_ms))])
@@ -126,14 +131,15 @@ class Generations:
             LeaseError: one has.
             BrokerError: the broker did not answer in time.
         """
-        highest = self._highest()
+        highest = self._highest(committed=True)
         if highest > self.now:
             self.close()
             raise LeaseError(f"lease: another aggregator took over with generation {highest}, ours was {self.now}.")
 
-    def _highest(self) -> int:
+    def _highest(self, *, committed: bool) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        newest = _search(self._broker, self._ledger, visible_bounds(self._broker, self._ledger), ("opened", "epoch"))
+        bounds = bounds_of(self._broker, self._ledger)
+        newest = _search(self._broker, self._ledger, bounds, ("opened", "epoch"), committed=committed)
         return 0 if newest is None else newest.generation
 
     def _output(self, row: LedgerRow) -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from math import isclose
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -17,6 +18,7 @@ from tallystream_dashboards.lag.storage import (
     group_point,
     partition_point,
 )
+from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +31,8 @@ log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
-IGNORED = frozenset({"seconds", "reason", "seen_ms"})
-"""Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
+IGNORED = frozenset({"reason", "seen_ms"})
+"""Fields whose change alone is not written, such as a reason, which has seconds."""
 IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
 """The same for a partition, whose rates change for as long as the window after its last record."""
 
@@ -43,10 +45,22 @@ class _Last(NamedTuple):
     ts_ms: int
     written_ms: int
 
-    def equals(self, names: tuple[str, ...], values: tuple[Field, ...], ignored: frozenset[str]) -> bool:
-        return self.names == names and all(
-            one == other or name in ignored for name, one, other in zip(names, self.values, values, strict=True)
-        )
+    def equals(self, later: _Last, ignored: frozenset[str]) -> bool:
+        """Return whether a later point has the same fields, and an age that has only grown with time."""
+        if self.names is not later.names:
+            return False
+        for name, one, other in zip(self.names, self.values, later.values, strict=True):
+            if name == "seconds":
+                if not self._is_later(one, other, later.ts_ms):
+                    return False
+            elif one != other and name not in ignored:
+                return False
+        return True
+
+    def _is_later(self, age_s: Field, later_s: Field, ts_ms: int) -> bool:
+        """Return whether `later_s` is what a reader computes of the age."""
+        expected = TimeLag(float(age_s)).after((ts_ms - self.ts_ms) / 1000)
+        return isclose(expected.seconds, float(later_s), abs_tol=0.001)
 
 
 class Recorder:
@@ -74,41 +88,41 @@ class Recorder:
             key = (point.measurement, *point.tags.values())
             names, values = tuple(point.fields), tuple(point.fields.values())
             names = self._names.setdefault(names, names)  # one tuple for all series
-            last, written_ms = before.get(key), point.ts_ms
+            last, newest = before.get(key), _Last(names, values, point.ts_ms, point.ts_ms)
             ignored = IGNORED_OF_PARTITIONS if point.measurement == LAG else IGNORED
-            if last is not None and last.equals(names, values, ignored):
+            if last is not None and last.equals(newest, ignored):
                 if point.ts_ms - last.written_ms < repeat_ms:
-                    written_ms = last.written_ms
+                    newest = newest._replace(written_ms=last.written_ms)
             elif last is not None and last.ts_ms != last.written_ms:
                 fields = dict(zip(last.names, last.values, strict=True))
                 points.append(Point(point.measurement, point.tags, fields, last.ts_ms))
-            if written_ms == point.ts_ms:
+            if newest.written_ms == point.ts_ms:
                 points.append(point)
-            self._last[key] = _Last(names, values, point.ts_ms, written_ms)
+            self._last[key] = newest
 
         for state in result.states:
             for point in _points(state, result.ts_ms):
                 add(point)
         for partition, bounds in result.bounds.items():
             add(ends_point(partition, bounds, result.ts_ms))
-        points.append(self._round_point(result))
+        points.append(_round_point(result))
         return points
 
-    def _round_point(self, result: Round) -> Point:
-        present = [state for state in result.states if not state.gone]
-        fields: dict[str, Field] = {
-            "groups": len(present),
-            "partitions": sum(state.partition_count for state in present),
-            "took_s": float(result.took_s),
-        }
-        if result.problems:
-            fields["problems"] = "; ".join(result.problems)
-        return Point(ROUNDS, {}, fields, result.ts_ms)
+
+def _round_point(result: Round) -> Point:
+    present = [state for state in result.states if not state.gone]
+    fields: dict[str, Field] = {
+        "groups": len(present),
+        "partitions": sum(state.partition_count for state in present),
+        "took_s": float(result.took_s),
+    }
+    if result.problems:
+        fields["problems"] = "; ".join(result.problems)
+    return Point(ROUNDS, {}, fields, result.ts_ms)
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
-    if not state.gone:
-        yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
+    yield from (partition_point(state.group, one, ts_ms) for one in state.partitions)
     yield group_point(state, ts_ms)
 
 
@@ -142,20 +156,16 @@ class WriteBuffer:
         while self._rounds and self._rounds[-1][-1].ts_ms >= ts_ms:
             self._count -= len(self._rounds.pop())
 
-    def write_to(self, sink: Sink) -> int:
-        """Write all rounds, oldest first, and return the number of points.
+    def write_to(self, sink: Sink) -> None:
+        """Write all rounds, oldest first.
 
         Raises:
             SinkUnavailableError: the store is unavailable; the remaining points are kept and written next time.
         """
-        written = 0
         while self._rounds:
             sink.write(self._rounds[0])
             # Writing a round again after a failure changes nothing in the store.
-            count = len(self._rounds.popleft())
-            self._count -= count
-            written += count
-        return written
+            self._count -= len(self._rounds.popleft())
 
 
 DOWNSAMPLING_INTERVAL_MS = 600_000
