@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_the_pause_doubles_up_to_half_a_minute() -> None:
-    """A component that always dies immediately is always restarted. After a run of a minute the pause is short again."""
+    """A component that always dies at once is always restarted. After a run of a minute the pause is short again."""
     watched = Watched(FakeComponent("page", []))
     assert [watched.next_pause(0.1) for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     assert watched.next_pause(HEALTHY_AFTER_S - 0.1) == 30
