@@ -22,7 +22,8 @@ from tallystream_aggregator.stream.broker import (
     StoppedError,
     unknown,
 )
-from tallystream_aggregator.stream.epochs import EpochLoop, Pace
+from tallystream_aggregator.stream.epochs import EpochLoop
+from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
     PositionsRow,
     by_place,

@@ -106,8 +106,7 @@ class Replay(Rules):
     def _apply_otlp(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
 
-        The shard of its key refuses the whole record. The first shard that has one of the instances refuses what has
-        none.
+        The shard of its key refuses the whole record, and what has no instance.
         """
         first = self._shard(key or b"")
         if len(value) > self._settings.max_record_bytes:
@@ -119,13 +118,11 @@ class Replay(Rules):
             resources = otlp.read(value)
         except RejectedError as error:
             return [str(error)] if first == shard else []
-        instances = [otlp.instance_of(resource) for resource in resources]
-        shards = [None if instance is None else self._shard(instance.encode()) for instance in instances]
-        first = min((one for one in shards if one is not None), default=first)
         metrics: list[str] = []
         others: list[str] = []
-        for found, resource in zip(shards, resources, strict=True):
-            if (first if found is None else found) != shard:
+        for resource in resources:
+            named = otlp.instance_of(resource)
+            if (first if named is None else self._shard(named.encode())) != shard:
                 continue
             try:
                 instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
