@@ -136,8 +136,6 @@ class ShardLoop(EpochLoop):
         require_whole(rows, self._broker.bounds([rows]).get(rows), BEGIN_ANEW)
         # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
         place = loop.sums if loop.number else Place(loop.topics.agg, 0)
-        if loop.number and visible_row(self._broker, place, loop.number) is None:
-            return  # what is there is only of transactions that failed
         require_no_sums(self._broker, loop, place, f"restore that topic, or {BEGIN_ANEW}")
 
     def _discover(self, source: Source, *, first: bool = False) -> None:
