@@ -25,7 +25,7 @@ from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.layouts import Layouts
@@ -116,15 +116,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     rows: int = 0
     metrics: int = 0
     sum_tags: SumTags = SumTags()
-
-
-class LifeNumbers(NamedTuple):
-    """The lives, the living ones among them, the instances that have one of these, and the rows."""
-
-    lives: int
-    living: int
-    instances: int
-    rows: int
 
 
 class TableRecord(NamedTuple):
@@ -262,11 +253,11 @@ def _forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
     return TableRecord(_json.encode(["forgotten", state.shard, app, kind, name, tags]), row)
 
 
-def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
-    """Return the record with the progress of the shard and the numbers of its lives."""
+def shard_row(state: State, counts: Mapping[str, int]) -> TableRecord:
+    """Return the record with the progress of the shard and the numbers of its lives, by field of `ShardRow`."""
     same = {name: getattr(state, name) for name in OF_SHARD}
     clocks, offsets = dict(state.clocks), dict(state.offsets)
-    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts._asdict())
+    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts)
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
