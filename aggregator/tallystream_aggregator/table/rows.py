@@ -25,7 +25,7 @@ from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.layouts import Layouts
@@ -253,11 +253,10 @@ def _forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
     return TableRecord(_json.encode(["forgotten", state.shard, app, kind, name, tags]), row)
 
 
-def shard_row(state: State, counts: Mapping[str, int]) -> TableRecord:
+def shard_row(state: State, counts: dict[str, int]) -> TableRecord:
     """Return the record with the progress of the shard and the numbers of its lives, by field of `ShardRow`."""
-    same = {name: getattr(state, name) for name in OF_SHARD}
-    clocks, offsets = dict(state.clocks), dict(state.offsets)
-    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts)
+    same: dict[str, Any] = {name: getattr(state, name) for name in OF_SHARD} | counts
+    row = ShardRow(**same, clocks=dict(state.clocks), offsets=dict(state.offsets), metrics=len(state.metrics))
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
