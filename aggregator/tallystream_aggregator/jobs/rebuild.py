@@ -102,17 +102,8 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            shards, tags = done.new
-            changed = msgspec.structs.replace(
-                opened,
-                generation=generation,
-                ts=int(time.time() * 1000),
-                end=by_topic(done.positions),
-                shards=shards,
-                drop_tags=tags.drop,
-                keep_tags=tags.keep,
-            )
-            generations.write([changed], done.records)
+            changed = msgspec.structs.replace(opened, end=by_topic(done.positions), shards=done.new.shards)
+            generations.change(changed, done.records)
         except StoppedError:
             return False
         except BrokerError as error:
@@ -123,20 +114,18 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
 
 
 def _opened(broker: Broker, topics: Topics) -> LedgerRow:
-    """Return the newest start of an aggregator in the ledger, without its positions.
-
-    It has the settings with which records were applied.
+    """Return the newest row of the ledger, which has the settings with which records were applied, without its start.
 
     Raises:
         TallystreamError: there is none.
     """
-    opened = newest_row(broker, topics, "opened")
+    opened = newest_row(broker, topics)
     if opened is None:
         raise TallystreamError(
             f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
             "aggregator, stop it, and run this again."
         )
-    return msgspec.structs.replace(opened, start={}, end={})
+    return msgspec.structs.replace(opened, start={})
 
 
 def _table_settings(opened: LedgerRow) -> TableSettings:

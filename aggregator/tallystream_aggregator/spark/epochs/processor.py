@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.loop import ShardLoop
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Selection
     from tallystream_aggregator.stream.broker import Broker
-    from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.stream.restore import LoopSettings
 
@@ -59,15 +57,8 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 # Not DDL text: Python would call Spark's JVM to parse it in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
-_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), Offsets: StringType()}
-EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
-"""The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
-
-
-def cells(row: EpochRow) -> tuple[Any, ...]:
-    """Return the values of the columns of `EPOCH_ROW`."""
-    *counts, positions = msgspec.structs.astuple(row)
-    return (*counts, msgspec.json.encode(positions).decode())
+EPOCH_ROW = StructType([StructField("epoch", StringType())])
+"""The row that a loop returns for each epoch: an `EpochRow` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +189,7 @@ class EpochProcessor(StatefulProcessor):
         # pandas, whose import takes 0.3 s.
         import pandas as pd
 
-        yield pd.DataFrame([cells(row)], columns=EPOCH_ROW.names, dtype=object)
+        yield pd.DataFrame({"epoch": [msgspec.json.encode(row).decode()]})
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""

@@ -9,8 +9,8 @@ import pytest
 from support.simulation.direct import ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import Bounds, Place
-from tallystream_aggregator.verify import topics
-from tallystream_aggregator.verify.topics import committed, newest, settled
+from tallystream_aggregator.verify import job
+from tallystream_aggregator.verify.job import committed, newest, settled
 
 DEAD = Place("metrics-dead", 0)
 
@@ -29,7 +29,7 @@ class Partition:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PAUSE_S", 0)
+    monkeypatch.setattr(job, "PAUSE_S", 0)
 
 
 def test_open_transactions_are_waited_for() -> None:
@@ -41,7 +41,7 @@ def test_open_transactions_are_waited_for() -> None:
 
 def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its dead letters would be missing, and those of others after it."""
-    monkeypatch.setattr(topics, "MAX_WAIT_S", 0)
+    monkeypatch.setattr(job, "MAX_WAIT_S", 0)
     broker: Any = Partition(7, [3])
     with pytest.raises(TallystreamError, match=r"^metrics-dead:0: a transaction has been open for 0 s\.$"):
         settled(broker, DEAD)
