@@ -82,7 +82,7 @@ def _run(servers: str, folder: Path, options: argparse.Namespace) -> None:
         )
     print(f"median round: {statistics.median(took):.1f} s")
     began = time.monotonic()
-    text = exposition(found.states, found.bounds, found.ts_ms)
+    text = exposition(found.states, found.bounds, found.ts_ms).text
     print(f"/metrics: {len(text) / 2**20:.1f} MiB in {time.monotonic() - began:.1f} s")
     reader = LocalReader(folder / "store.db")
     began = time.monotonic()

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import settings
 
 from support import fuzz
-from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks of pytest)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     limits = (item.get_closest_marker("timeout") for item in items)
     order = {item: 0 if limit is None else -limit.args[0] for item, limit in zip(items, limits, strict=True)}
     items.sort(key=order.__getitem__)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in CI, or with TALLYSTREAM_NOTHING_SKIPPED, that skipped a test; the summary lists the reasons."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    required = os.environ.get("CI") or os.environ.get("TALLYSTREAM_NOTHING_SKIPPED")
+    if required and session.exitstatus == pytest.ExitCode.OK and reporter and reporter.stats.get("skipped"):
+        reporter.write_line("in CI a skipped test is a failure: this run has failed", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -29,15 +29,16 @@ class Stage(NamedTuple):
     histograms: int = 0
     seconds: float = 60.0
     latency: str = "1s"
+    table_memory: str = "2g"
     sides: tuple[str, ...] = (OURS,)
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
         fleet = Fleet(max(10, int(self.instances * scale)), METRICS, histograms=self.histograms)
         seconds = max(5.0, self.seconds * scale)
-        ours, shards = only_ours(side).with_latency(self.latency), self.shards
+        ours = only_ours(side).with_latency(self.latency).with_options("--table-memory", self.table_memory)
         return measure(
-            bootstrap_servers, ours, folder, fleet=fleet, every_s=self.every_s, seconds=seconds, shards=shards
+            bootstrap_servers, ours, folder, fleet=fleet, every_s=self.every_s, seconds=seconds, shards=self.shards
         )
 
 
@@ -49,5 +50,5 @@ STAGES = (
     Stage("rows-1m-histograms", 10_000, every_s=50, histograms=20),
     Stage("rows-1m-2-shards", 10_000, shards=2),
     Stage("rows-3m", 30_000, every_s=30),
-    Stage("rows-10m", 100_000, every_s=100, seconds=300),
+    Stage("rows-10m", 100_000, every_s=100, seconds=300, table_memory="4g"),
 )

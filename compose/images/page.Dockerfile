@@ -40,6 +40,6 @@ EXPOSE 8501 9400
 STOPSIGNAL SIGTERM
 # Of the page; the lag collector has /healthz on its --http-port, which compose.yaml asks instead.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
-    CMD ["python", "-m", "tallystream_cli.health_check", "http://127.0.0.1:8501/_stcore/health"]
+    CMD ["python", "-c", "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)", "http://127.0.0.1:8501/_stcore/health"]
 ENTRYPOINT ["tallystream"]
 CMD ["--help"]

@@ -54,6 +54,6 @@ EXPOSE 9400
 STOPSIGNAL SIGTERM
 # It asks whether the process works, not whether it is ready: a standby must not be restarted.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=120s --retries=3 \
-    CMD ["python", "-m", "tallystream_cli.health_check", "http://127.0.0.1:9400/healthz"]
+    CMD ["python", "-c", "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)", "http://127.0.0.1:9400/healthz"]
 ENTRYPOINT ["tallystream"]
 CMD ["--help"]

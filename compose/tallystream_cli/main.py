@@ -17,13 +17,11 @@ from tallystream_cli.commands import (
     dashboards,
     doctor,
     forget,
-    instances,
     lag,
     stores,
-    sums,
     system,
     table,
-    top,
+    terminal,
     verify,
 )
 
@@ -78,10 +76,10 @@ app.command()(table.rebuild)
 app.command()(forget.forget)
 app.command(cls=stores.ShipCommand)(stores.ship)
 app.command()(verify.verify)
-app.command()(top.top)
-app.command()(sums.sums)
-app.command()(instances.instances)
-app.command()(instances.twice)
+app.command()(terminal.top)
+app.command()(terminal.sums)
+app.command()(terminal.instances)
+app.command()(terminal.twice)
 app.command()(lag.page)
 lag_app.command("show")(lag.lag_show)
 lag_app.command("collect", cls=lag.CollectCommand)(lag.lag_collect)

@@ -18,8 +18,6 @@ from tallystream_aggregator.times import parse_time_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_dashboards.lag.status import Rules
-
 INTERRUPTED = 130
 """The exit code after Ctrl-C or SIGTERM."""
 
@@ -32,19 +30,27 @@ def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
     """
     if value is None:
         return None
-    path = value.absolute()
+    if (problem := unwritable(value)) is not None:
+        target, reason = problem
+        raise ConfigError(
+            param.opts[0],
+            str(value),
+            f"{target} can't be written ({reason}): allow this user to write there, or name another path",
+        )
+    return value
+
+
+def unwritable(path: Path) -> tuple[Path, str] | None:
+    """Return what keeps this user from writing a path, or creating it, with the reason; None if nothing does."""
+    path = path.absolute()
     existing = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
+    if existing != path and not existing.is_dir():
+        return existing, os.strerror(errno.ENOTDIR)
     # The aggregator also writes files beside its checkpoint.
     for target in (existing, existing.parent) if existing == path and existing.is_dir() else (existing,):
-        usable = target == path or target.is_dir()
-        if not usable or not os.access(target, os.W_OK):
-            reason = os.strerror(errno.EACCES if usable else errno.ENOTDIR)
-            raise ConfigError(
-                param.opts[0],
-                str(value),
-                f"{target} can't be written ({reason}): allow this user to write there, or name another path",
-            )
-    return value
+        if not os.access(target, os.W_OK):
+            return target, os.strerror(errno.EACCES)
+    return None
 
 
 BootstrapServers = Annotated[
@@ -102,6 +108,10 @@ AnyStore = Annotated[
 Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
 Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
 RetentionDays = Annotated[float, typer.Option(help="Days to keep what it writes to the local store; 0 keeps all.")]
+Rows = Annotated[
+    bool,
+    typer.Option("--rows", help="Also ship the values of each instance: a series for each metric of each instance."),
+]
 Kafka = Annotated[
     list[str] | None,
     typer.Option(
@@ -156,13 +166,11 @@ NoOwnMetrics = Annotated[
         envvar="TALLYSTREAM_NO_OWN_METRICS",
     ),
 ]
-Window = Annotated[float | None, typer.Option(help="The sliding window of the status, in seconds; 120 by default.")]
+Window = Annotated[float, typer.Option(help="The sliding window of the status, in seconds.")]
 StopAfter = Annotated[
     float | None, typer.Option(help="Seconds without progress until STALL or STOP; half the window by default.")
 ]
-AllowedLag = Annotated[
-    int | None, typer.Option(help="The lag, in records, up to which a group is not lagging; 0 by default.")
-]
+AllowedLag = Annotated[int, typer.Option(help="The lag, in records, up to which a group is not lagging.")]
 WarnAge = Annotated[
     float | None, typer.Option(help="WARN when the oldest unconsumed record is older than this, in seconds.")
 ]
@@ -216,27 +224,6 @@ class GroupWithDefault(Group):
             args = ["show", *args]
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
-
-
-def rules(
-    window: float | None,
-    stop_after: float | None,
-    allowed_lag: int | None,
-    warn_age: float | None,
-    err_age: float | None,
-) -> Rules:
-    """Return the rules of the status, with their defaults for options that are not given."""
-    from tallystream_dashboards.lag.status import Rules
-
-    options = {
-        "window_s": window,
-        "stop_after_s": stop_after,
-        "allowed_lag": allowed_lag,
-        "warn_age_s": warn_age,
-        "err_age_s": err_age,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    return Rules(**given)  # type: ignore[arg-type]  # the types differ
 
 
 def at_ms(at: str | None) -> int | None:

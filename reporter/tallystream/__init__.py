@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from tallystream.config import report
 from tallystream.errors import ConfigError, DuplicateReporterError, TallystreamError
-from tallystream.instrumentation.decorators import count_exceptions, counted, timed
+from tallystream.instrumentation.decorators import LogRecordCounter, count_exceptions, counted, timed
 from tallystream.instrumentation.default import counter, default_registry, gauge, histogram, meter, timer, updown
-from tallystream.instrumentation.log_records import LogRecordCounter
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Gauge, derived, ratio

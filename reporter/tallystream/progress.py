@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tallystream.metric_factory import MetricFactory
     from tallystream.metrics.position import Position
-
-
-class ConsumedMessage(Protocol):
-    """The methods of `confluent_kafka.Message` that are needed. `error()` is called if there is such a method."""
-
-    def topic(self) -> str | None:
-        """Return the topic's name."""
-
-    def partition(self) -> int | None:
-        """Return the partition's number."""
-
-    def offset(self) -> int | None:
-        """Return the offset."""
-
-
-class ConsumedRecord(Protocol):
-    """The three attributes of a record of aiokafka or kafka-python that are needed."""
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-
-    @property
-    def partition(self) -> int:
-        """The partition's number."""
-
-    @property
-    def offset(self) -> int:
-        """The offset."""
 
 
 class ConsumerProgress:
@@ -61,7 +32,7 @@ class ConsumerProgress:
     def __repr__(self) -> str:
         return repr(self.counter).replace("Counter", type(self).__name__, 1)
 
-    def processed(self, messages: Iterable[ConsumedMessage | ConsumedRecord]) -> int:
+    def processed(self, messages: Iterable[Any]) -> int:
         """Count processed messages, move the positions past them, and return the number of messages counted.
 
         They are messages of confluent-kafka, or records of aiokafka or kafka-python. Messages with an error, which

@@ -11,7 +11,7 @@ import hashlib
 import math
 import struct
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -201,10 +201,7 @@ class Position(_Metric, tag="position"):
 
 
 Metric = Counter | FloatCounter | UpDown | Gauge | Meter | Histogram | Timer | ExplicitBuckets | Position
-METRIC_TYPES: tuple[type[_Metric], ...] = (
-    *(Counter, FloatCounter, UpDown, Gauge, Meter, Histogram, Timer),
-    *(ExplicitBuckets, Position),
-)
+METRIC_TYPES: tuple[type[_Metric], ...] = get_args(Metric)
 _TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
 CLASSES = {name: kind for kind, name in _TYPES.items()}
 """The class of each type of metrics, by its name."""

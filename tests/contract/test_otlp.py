@@ -1,4 +1,4 @@
-"""The OTLP sink with a real OpenTelemetry Collector: kills, an unavailable destination, refused points, TLS.
+"""The OTLP sink with a real OpenTelemetry Collector: kills, an unavailable destination, refused points.
 
 Tests for all sinks are in test_sink_levels.py.
 """
@@ -9,20 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import Raw
-from msgspec.json import encode
 
-from support.buckets import buckets, encoded
-from support.certificates import self_signed
 from support.collector import Collector, find_or_build
 from support.levels import Collected, require, sum_point
 from support.stores import NOW_MS
-from tallystream import record
-from tallystream.errors import ConfigError
-from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,40 +90,3 @@ def test_a_point_that_the_destination_refuses_does_not_block_others(collector: C
     assert [one.point for one in rejected] == [bad]
     require(target, sink, counters(*range(40)))
     sink.close()
-
-
-def test_a_histogram_arrives_with_its_buckets(collector: Collector) -> None:
-    """With OpenTelemetry's variable, what the Collector sends on has the buckets of the sum's sketch."""
-    positive = encoded(buckets(-37, 2**60), buckets(3964, 1))
-    sketch = record.Sketch(scale=5, zero_count=3, positive=positive, negative=encoded(buckets(7, 1)))
-    row = Sum(
-        app="a", name="h", type="timer", count=2**60 + 5, min=-1.2, max=9e9, sketch=Raw(encode(sketch)), ts=NOW_MS
-    )
-    env = {"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram"}
-    sink = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
-    assert sink.write([point(row)]) == []
-    sink.close()
-    (request,) = collector.destination.received
-    found = {metric["name"]: metric for metric in request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
-    histogram = found["h"]["exponentialHistogram"]
-    (made,) = histogram["dataPoints"]
-    assert (histogram["aggregationTemporality"], made["count"]) == (2, str(2**60 + 5))
-    assert (made["scale"], made["zeroCount"], made["min"], made["max"]) == (5, "3", -1.2, 9e9)
-    assert made["positive"] == {"offset": -37, "bucketCounts": [str(2**60), *["0"] * 4000, "1"]}
-    assert made["negative"] == {"offset": 7, "bucketCounts": ["1"]}
-
-
-def test_a_collector_over_tls_is_trusted_if_its_authority_is_named(binary: Path, tmp_path: Path) -> None:
-    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are written. Without it each call raises an error that names it."""
-    tls = self_signed(tmp_path, "otelcol")
-    with Collector(tmp_path / "otelcol", binary, tls=tls) as collector:
-        env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tls[0])}
-        trusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
-        trusting.write(counters(1))
-        require(Collected(collector), trusting, counters(1))
-        trusting.close()
-        untrusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env={}))
-        for call in (untrusting.setup, lambda: untrusting.write(counters(2))):
-            with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE is not set; the certificate of http"):
-                call()
-        untrusting.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     points += [sum_point("counter", n, NOW_MS, "keys", {text: "v"}) for n, text in enumerate(HOSTILE)]
     points += [sum_point("counter", n, NOW_MS, text) for n, text in enumerate(HOSTILE)]
     assert sink.write(points) == []
-    sink.show()
+    sink.caught_up(time.monotonic())
     wait_until(lambda: server.query("tallystream_sums"), LIMIT_S, "the sums are scraped")
     assert server.target() == ("up", "")
     assert server.query("tallystream_sums")[0][1] == len(points)
@@ -90,7 +91,7 @@ def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prom
 
     def grown() -> bool:
         sink.write([sum_point("counter", n := next(counts), NOW_MS + n, "growing")])
-        sink.show()
+        sink.caught_up(time.monotonic())
         found = server.query("increase(growing_total[1m])")
         return bool(found) and found[0][1] > 0
 

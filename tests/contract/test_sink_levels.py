@@ -5,7 +5,6 @@ Further tests of stores that can be read are in test_sinks.py.
 
 from __future__ import annotations
 
-import urllib.error
 import uuid
 from typing import TYPE_CHECKING
 
@@ -22,14 +21,10 @@ from support.levels import (
     Target,
     promised,
     require,
-    scrape,
     sum_point,
 )
 from support.stores import NOW_MS, influx_bucket
-from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
 
@@ -149,44 +144,3 @@ def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
     sink.write([])
     sink.setup()
     require(target, sink, [])
-
-
-def test_prometheus_metrics_are_unavailable_until_they_are_shown() -> None:
-    """A scrape gets 503 with the reason. The same holds after a withdrawal."""
-    sink = PrometheusSink("127.0.0.1", 0)
-    sink.setup()
-    sink.write([sum_point("counter", 1, NOW_MS)])
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        scrape(sink)
-    assert (caught.value.code, caught.value.read()) == (503, b"the newest sums are not known yet\n")
-    sink.show()
-    sink.write([sum_point("counter", 2, NOW_MS + 1)])
-    assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 1\n' in scrape(sink)
-    sink.withdraw("the broker is unavailable")
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        scrape(sink)
-    assert (caught.value.code, caught.value.read()) == (503, b"the broker is unavailable\n")
-    sink.show()
-    assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 2\n' in scrape(sink)
-    sink.close()
-
-
-def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFixture) -> None:
-    """Events and rows of single lives are rejected, and the reason is logged."""
-    sink = PrometheusSink("127.0.0.1", 0)
-    event = Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)
-    row = Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)
-    assert [one.point for one in sink.write([event, row])] == [event, row]
-    assert "it is not a sum" in caplog.text
-    assert "['L1']" in caplog.text
-
-
-def test_a_port_in_use_is_a_configuration_error() -> None:
-    """The error names the option and the port."""
-    first = PrometheusSink("127.0.0.1", 0)
-    first.setup()
-    assert first.port is not None
-    second = PrometheusSink("127.0.0.1", first.port)
-    with pytest.raises(ConfigError, match=f"--store: {first.port} can't be used; cannot listen on 127.0.0.1"):
-        second.setup()
-    first.close()

@@ -295,27 +295,3 @@ def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pyt
             assert write(settings, points) == 5
         assert caplog.text.count("field type conflict") == 5
         assert len(content(settings, "typed", ["v"])[()]) == 1 + 6000 - 5
-
-
-@pytest.mark.integration
-def test_influxdb_is_unavailable_after_a_kill(influxdb: Influx, tmp_path: Path) -> None:
-    """A write raises SinkUnavailableError. The same sink continues when the server runs again."""
-    from support.influxd import InfluxServer, find_or_build
-
-    binary = find_or_build().path
-    if binary is None:
-        pytest.skip("the test can't kill the InfluxDB of INFLUXDB_URL, and there is no other influxd")
-    with InfluxServer(tmp_path / "influxdb", binary=binary) as server:
-        settings = StoreSettings.parse(
-            f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}
-        )
-        sink = open_sink(settings)
-        sink.setup()
-        sink.write([Point("kept", {}, {"v": 1}, NOW_MS)])
-        server.kill()
-        with pytest.raises(SinkUnavailableError):
-            sink.write([Point("kept", {}, {"v": 2}, NOW_MS + 1)])
-        server.start()
-        sink.write([Point("kept", {}, {"v": 2}, NOW_MS + 1)])
-        sink.close()
-        assert content(settings, "kept", ["v"]) == {(): {NOW_MS: {"v": 1}, NOW_MS + 1: {"v": 2}}}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from support import acls
 from support.commands import run, running
 from support.doctor import doctor
 from support.kafka import end_offsets
@@ -17,24 +24,84 @@ from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_cli.permissions import PERMISSIONS, Permission
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.acls import AclBroker
+
+PASSWORD = "a-p4ssword"
+
+
+def operation(word: str) -> AclOperation:
+    """Return Kafka's operation of a word: DESCRIBE_CONFIGS for `DescribeConfigs`."""
+    return AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()]
+
+
+def bindings(one: Permission) -> list[AclBinding]:
+    """Return the bindings of a permission for the user with the name of its command, from every host."""
+    prefixed = one.name.endswith("*") and one.name != "*"
+    kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    resource = ResourceType[one.resource.upper().replace(" ", "_")]
+    name, user = one.name[:-1] if prefixed else one.name, f"User:{one.command.replace(' ', '-')}"
+    return [
+        AclBinding(resource, name, kind, user, "*", operation(word), AclPermissionType.ALLOW) for word in one.operations
+    ]
+
+
+class AclBroker(NamedTuple):
+    """A broker where the user with the name of a command has the ACLs of that command."""
+
+    broker: KafkaBroker
+    servers: str
+
+    def kafka(self, user: str) -> dict[str, str]:
+        """Return librdkafka's options for a user."""
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user.replace(" ", "-"),
+            "sasl.password": PASSWORD,
+        }
+
+    def env(self, user: str) -> dict[str, str]:
+        """Return the environment for a command of a user."""
+        options = {f"TALLYSTREAM_KAFKA_{k.upper().replace('.', '_')}": v for k, v in self.kafka(user).items()}
+        options["TALLYSTREAM_BOOTSTRAP_SERVERS"] = options.pop("TALLYSTREAM_KAFKA_BOOTSTRAP_SERVERS")
+        return {**options, "TALLYSTREAM_NO_OWN_METRICS": "false"}
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
 LIMIT_S = 180.0
 TOPICS = Topics()
 
 
 @pytest.fixture(scope="module")
 def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
-    """A broker with the ACLs."""
-    with acls.acl_broker(tmp_path_factory.mktemp("acls")) as running_broker:
-        yield running_broker
+    """A broker with the ACLs; its first listener has no login, and allows everything."""
+    port = free_port()
+    users = sorted({one.command.replace(" ", "-") for one in PERMISSIONS})
+    passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required{passwords};"
+        ),
+    }
+    with KafkaBroker(
+        tmp_path_factory.mktemp("acls"), listeners={"SASL_PLAINTEXT": port}, properties=properties
+    ) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        wanted = [binding for one in PERMISSIONS for binding in bindings(one)]
+        for future in admin.create_acls(wanted).values():
+            future.result(30)
+        yield AclBroker(broker, f"127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from support.aggregator import running_aggregator
 from support.commands import run
 from support.exactness import assert_exact
 from support.fleet import Fleet
+from support.health import ask, base, internal_metrics
 from support.kafka import committed, end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
@@ -92,7 +93,8 @@ def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
     """One instance is stopped and one is killed with SIGKILL; both start again under the same IDs.
 
     The sum equals the replay's, includes every increment that was acknowledged, and never decreases. An instance that
-    is killed while no aggregator runs is detected after the next start. That one also ships its sums, by `--store`.
+    is killed while no aggregator runs is detected after the next start. That one also ships its sums, by `--store`, and
+    its /metrics say so.
     """
     instances = {name: Instance(broker, topics.metrics, name, tmp_path) for name in ("orders-1", "orders-2")}
 
@@ -122,10 +124,14 @@ def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
             instance.process.wait(30)
     assert living() == [1]
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--store", store.spec):
+    options = ("--store", store.spec, "--http-port", "0")
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *options):
         wait_until(lambda: living() == [0], 120, "its silence is detected")
         wanted = assert_exact(broker, topics)
         wait_until(lambda: _shipped(store)["lives"] == 0, 60, "the newest sum is shipped")
+        url = base(tmp_path / "aggregate.log")
+        wait_until(lambda: ask(url + "/readyz")[0] == 200, 60, "the shipper is ready, too")
+        assert internal_metrics(url)["tallystream_ship_points_total"] > 0
     assert _shipped(store)["count"] == wanted["orders", "records.processed", "counter", ()]["count"]
     total = wanted["orders", "records.processed", "counter", ()]["count"]
     assert total >= sum(instance.acknowledged() for instance in instances.values()) > 200

@@ -7,8 +7,8 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from support import faults
 from support.aggregator import Aggregator
 from support.commands import run
 from support.exactness import (
@@ -16,8 +16,10 @@ from support.exactness import (
     assert_exact,
     assert_published_once,
 )
-from support.fleet import Fleet
-from support.kafka import read_topic
+from support.faults import STOP_S, Faults, last_line, random_kills
+from support.fleet import Fleet, Shares
+from support.kafka import end_offsets, latest_sums, read_topic
+from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
+
+DELETED, RECREATED = "records were deleted before they were read", "it was deleted and created again"
 
 
 def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(
@@ -41,7 +45,7 @@ def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(
     """
     topics, servers = Topics(topic_prefix), broker.bootstrap_servers
     create_topics(admin, topics, shards=3)
-    faults.random_kills(broker, topics, tmp_path, faults.Faults(1, 1, (2.0,), 1, 1), seed=5)
+    random_kills(broker, topics, tmp_path, Faults(1, 1, (2.0,), 1, 1), seed=5)
     split = run("rebuild", "--bootstrap-servers", servers, "--topic-prefix", topic_prefix, "--shards", "3")
     assert split.returncode == 0, split.stderr
     fleet = Fleet(servers, topics.metrics, seed=13)
@@ -58,16 +62,62 @@ def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(
 def test_a_recreated_topic_stops_the_aggregator(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
-    """It ends with an error while it runs, and again at the next start. No sum changes."""
-    faults.topic_recreated(broker, admin, topics, tmp_path)
+    """It ends with an error while it runs, and again at the next start on its checkpoint. No sum changes.
+
+    At that start the new topic has more records than the old one had, so that all offsets are in range.
+    """
+    Fleet(broker.bootstrap_servers, topics.metrics, 1).publish(100)
+    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path) as aggregator:
+        aggregator.start().wait_ready()
+        assert_exact(broker, topics)
+        before = _counts(broker, topics)
+        _delete(admin, topics.metrics)
+        create_topics(admin, topics)
+        code = aggregator.wait_exit(STOP_S, "the topic was created again: the aggregator stops")
+        assert code not in (0, None), aggregator.output()
+        error = last_line(aggregator.output())
+        assert DELETED in error or RECREATED in error
+        print(f"its error: {error}")  # noqa: T201
+        Fleet(broker.bootstrap_servers, topics.metrics, 2).publish(400)
+        code = aggregator.start().wait_exit(STOP_S * 2, "a start on the new topic is refused")
+        assert code == 1, aggregator.output()
+        assert f"topic {topics.metrics}: {RECREATED}" in last_line(aggregator.output())
+    assert _counts(broker, topics) == before
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue"])
 def test_records_deleted_before_they_were_read_stop_the_aggregator(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, policy: str
 ) -> None:
-    """It ends with an error, and no sum changes, unless the option allows it to continue without them."""
-    faults.out_of_range(broker, admin, topics, tmp_path, policy)
+    """It ends with an error, and no sum changes, unless the option allows it to continue without them.
+
+    Then the sums include the records that were read before and the remaining ones.
+    """
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, shares=Shares(tombstone=0))
+    fleet.publish(200)
+    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--on-data-loss", policy) as aggregator:
+        aggregator.start().wait_ready()
+        assert_exact(broker, topics)
+        assert aggregator.stop() == 0, aggregator.output()
+        before = _counts(broker, topics)
+        earlier = read_topic(broker.bootstrap_servers, topics.metrics)
+        fleet.publish(300)
+        first = end_offsets(broker.bootstrap_servers, topics.metrics)[0] - 50
+        for future in admin.delete_records([TopicPartition(topics.metrics, 0, first)]).values():
+            future.result()
+        aggregator.start()
+        if policy == "continue":
+            aggregator.wait_ready()
+            fleet.publish(100)
+            assert_exact(broker, topics, earlier)
+            assert aggregator.stop() == 0, aggregator.output()
+            return
+        code = aggregator.wait_exit(STOP_S * 2, "the offsets are out of range: the aggregator stops")
+        assert code not in (0, None), aggregator.output()
+        error = last_line(aggregator.output())
+        assert DELETED in error
+        print(f"its error: {error}")  # noqa: T201
+    assert _counts(broker, topics) == before
 
 
 def test_a_stopped_writer_is_replaced_and_changes_nothing(
@@ -99,3 +149,13 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
         assert third.stop() == 0, third.output()
     assert_as_acknowledged(broker, topics, [fleet])
     assert_published_once(broker, topics)
+
+
+def _counts(broker: KafkaBroker, topics: Topics) -> dict[object, int | None]:
+    return {key: row.count for key, row in latest_sums(broker.bootstrap_servers, topics.agg).items()}
+
+
+def _delete(admin: AdminClient, topic: str) -> None:
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, f"{topic} is deleted")

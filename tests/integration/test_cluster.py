@@ -2,24 +2,119 @@
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
+import psutil
+import pyspark
 import pytest
 
 from support.aggregator import Aggregator
-from support.cluster import Cluster, submit, with_environment
 from support.exactness import assert_as_acknowledged, assert_exact, assert_published_once
 from support.faults import RECOVERY_S
 from support.fleet import Fleet
 from support.kafka import end_offsets
+from support.processes import kill_tree
+from support.wait import wait_until
+from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
+
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SECURE = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.io.encryption.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+"""A process needs a secret to join. Network traffic and spilled data are encrypted, as in deploy/kubernetes."""
+
+WORKERS = 2
+START_S = 180.0
+"""Seconds before a wait fails. A busy machine is slow to start a JVM."""
+
+
+class Cluster:
+    """A master and two workers with one core each. The end of the block kills them and their executors.
+
+    `env` is the environment that a driver needs on the cluster: loopback addresses, and executors that fit the workers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._master: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+        defaults = {"spark.executor.memory": "512m", **SECURE, "spark.authenticate.secret": secrets.token_hex(16)}
+        conf = folder / "spark-defaults.conf"
+        conf.write_text("".join(f"{name} {value}\n" for name, value in defaults.items()), encoding="utf-8")
+        self.env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(folder), "SPARK_DAEMON_MEMORY": "256m"}
+
+    def __enter__(self) -> Self:
+        log = self.folder / "master.log"
+        self._master = self._start("master.Master", log)
+        self.url = self._wait_logged(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(WORKERS):
+            log, work = self.folder / f"worker-{number}.log", self.folder / f"work-{number}"
+            size = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
+            self.workers.append(self._start("worker.Worker", log, *size, self.url))
+            self._wait_logged(log, r"(Successfully registered) with master")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (*self.workers, self._master):
+            if process is not None and process.poll() is None:
+                kill_tree(process)
+
+    def kill_busy_worker(self) -> int:
+        """Kill the worker whose executor runs the table, with all its processes; return its number."""
+        busy: list[int] = []
+
+        def found() -> bool:
+            busy[:] = [n for n, worker in enumerate(self.workers) if worker.poll() is None and _runs_python(worker.pid)]
+            return bool(busy)
+
+        wait_until(found, START_S, "an executor runs the table")
+        kill_tree(self.workers[busy[0]])
+        return busy[0]
+
+    def _start(self, name: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        where = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        launcher = str(SPARK_HOME / "bin" / "spark-class")
+        command = [launcher, f"org.apache.spark.deploy.{name}", *where, *arguments]
+        return spawn(command, log, self.env | {"SPARK_HOME": str(SPARK_HOME)})
+
+    def _wait_logged(self, log: Path, pattern: str) -> str:
+        def found() -> re.Match[str] | None:
+            return re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))
+
+        wait_until(found, START_S, f"{log.name} has {pattern!r}")
+        match = found()
+        assert match is not None
+        return match[1]
+
+
+def _runs_python(pid: int) -> bool:
+    try:
+        return any("python" in process.name() for process in psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return False
+
+
+def submit(*options: str) -> list[str]:
+    """Return the command line of this PySpark's spark-submit."""
+    return [str(SPARK_HOME / "bin" / "spark-submit"), *options]
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -58,7 +153,7 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
                 *("--master", cluster.url, "--executor-memory", "512m", str(script)),
                 *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up"),
             ),
-            env=with_environment({"PYSPARK_PYTHON": sys.executable}),
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             capture_output=True,
             text=True,
             timeout=300,

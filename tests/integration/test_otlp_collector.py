@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import urllib3
@@ -14,6 +14,7 @@ from confluent_kafka.admin import NewTopic
 from msgspec import Raw
 from msgspec.json import decode as json_decode
 from msgspec.json import encode as json_encode
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.aggregator import Aggregator
 from support.collector import Collector, documented_config, find_or_build
@@ -21,8 +22,8 @@ from support.commands import run
 from support.exactness import dead_letters
 from support.kafka import end_offsets, latest_sums, read_topic
 from support.otlp import counter, encode, number, resource_metrics
+from support.otlp_application import PID
 from support.otlp_applications import Application, compile_java, find_javac, java_application, python_application
-from support.otlp_points import Tags, exported, newest, read_points
 from support.shipping import shipper
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry, record
@@ -39,6 +40,76 @@ if TYPE_CHECKING:
 
     from tallystream_cli.servers.broker import KafkaBroker
     from tallystream_cli.servers.process import Server
+
+
+Tags = tuple[tuple[str, str], ...]
+Series = tuple[str, Tags]
+
+
+class Point(NamedTuple):
+    """A data point of an OTLP topic, and where it comes from."""
+
+    kind: str
+    instance: str
+    scope: str
+    name: str
+    tags: Tags
+    data: Any
+
+    @property
+    def series(self) -> Series:
+        """The name and the attributes."""
+        return self.name, self.tags
+
+
+def read_points(servers: str, topic: str) -> list[Point]:
+    """Return every data point of the topic: decoded by this code, without the aggregator's."""
+    points = []
+    for read in read_topic(servers, topic):
+        for resource in pb.MetricsData.FromString(read.value or b"").resource_metrics:
+            instance = dict(_tags(resource.resource.attributes)).get("service.instance.id", "")
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    kind: str = metric.WhichOneof("data") or ""
+                    data = getattr(metric, kind)
+                    if kind == "sum":
+                        kind = "counter" if data.is_monotonic else "updown"
+                    if kind not in {"gauge", "summary"}:
+                        assert data.aggregation_temporality == pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+                    name = scope.scope.name + "\0" + scope.scope.version
+                    points += [
+                        Point(kind, instance, name, metric.name, _tags(one.attributes), one) for one in data.data_points
+                    ]
+    return points
+
+
+def _tags(attributes: Any) -> Tags:
+    values = ((one.key, getattr(one.value, one.value.WhichOneof("value"))) for one in attributes)
+    return tuple(sorted((key, value if isinstance(value, str) else json.dumps(value)) for key, value in values))
+
+
+def newest(points: list[Point]) -> list[Point]:
+    """Return the point with the latest time of each stream: of an instance, a scope, a series and a start time.
+
+    An up-down counter has no start time here: the newest process replaces the earlier ones.
+    """
+    streams: dict[Any, Point] = {}
+    for point in points:
+        start_ns = 0 if point.kind in {"updown", "gauge"} else point.data.start_time_unix_nano
+        stream = (point.kind, point.instance, point.scope, point.series, start_ns)
+        if stream not in streams or streams[stream].data.time_unix_nano < point.data.time_unix_nano:
+            streams[stream] = point
+    return list(streams.values())
+
+
+def exported(servers: str, topic: str) -> dict[str, set[int]]:
+    """Return the IDs of the processes that have records in the topic, by instance."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for point in read_points(servers, topic):
+        if point.name == PID:
+            found[point.instance].add(point.data.as_int)
+    return found
+
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -21,6 +21,7 @@ from support.commands import command, run
 from support.processes import named, tree
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
+from tallystream_cli.local import state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +48,13 @@ def component(data: Path, name: str) -> dict[str, Any]:
 
 
 def processes(data: Path) -> list[psutil.Process]:
-    """Return the processes in the sessions of the system's components, and those with its folder as an argument."""
-    sessions = {one["process"]["pid"] for one in system_record(data).get("components", []) if "process" in one}
-    found = []
+    """Return the processes of the system: those with its folder as an argument, and what these have started."""
+    found = {one.pid: one for one in state_file.remaining(data)}
     for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            belongs = os.getsid(process.pid) in sessions or any(str(data) in word for word in process.cmdline())
-            if belongs and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+        with suppress(psutil.Error):
+            if any(str(data) in word for word in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = process
+    return list(found.values())
 
 
 @contextmanager
@@ -74,10 +73,10 @@ def starting_system(data: Path) -> Iterator[subprocess.Popen[bytes]]:
 
     def has_jvm() -> bool:
         assert process.poll() is None, (data / "output").read_text()
-        record, aggregate = system_record(data), component(data, "aggregate").get("process")
-        if aggregate is None or record["supervisor"]["pid"] != process.pid:
+        pid = component(data, "aggregate").get("pid")
+        if pid is None or system_record(data)["supervisor"] != process.pid:
             return False
-        return bool(named(tree(aggregate["pid"]), "java"))
+        return bool(named(tree(pid), "java"))
 
     try:
         wait_until(has_jvm, LIMIT_S, "Spark's JVM runs")
@@ -182,7 +181,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         assert "stop it with tallystream down" in again.stderr
         assert len(again.stderr.splitlines()) == 1
 
-        os.kill(component(data, "aggregate")["process"]["pid"], signal.SIGKILL)
+        os.kill(component(data, "aggregate")["pid"], signal.SIGKILL)
         wait_until(lambda: component(data, "aggregate")["state"] != "up", 30, "the record has its death")
         assert run("status", "--data", str(data)).returncode == 1
         wait_until(lambda: component(data, "aggregate")["state"] == "up", LIMIT_S, "the aggregator is up again")
@@ -212,7 +211,7 @@ def test_a_killed_supervisor_and_ctrl_c_leave_no_process(tmp_path: Path) -> None
         process.wait()
     assert run("status", "--data", str(data)).returncode == 1
     with starting_system(data) as process:
-        assert system_record(data)["supervisor"]["pid"] == process.pid
+        assert system_record(data)["supervisor"] == process.pid
         admin = AdminClient({"bootstrap.servers": system_record(data)["bootstrap_servers"]})
         assert "metrics-agg" in admin.list_topics(timeout=30).topics
         os.killpg(process.pid, signal.SIGINT)

@@ -18,11 +18,10 @@ import yaml
 
 from support import built
 from support.built import Found, Program
-from support.wait import wait_until
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +41,7 @@ exporters:
 
 _CONFIG = """
 receivers:
-  otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"{tls}}}}}}}
+  otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"}}}}}}
 exporters:
   otlp_http:
     endpoint: {destination}
@@ -136,37 +135,28 @@ def documented_config(bootstrap_servers: str, topic: str) -> dict[str, Any]:
 
 
 class Collector(Server):
-    """One Collector. A restart keeps its port. With `tls`, a certificate and its key, it accepts only TLS.
+    """One Collector. A restart keeps its port.
 
     `config` replaces its configuration, except the addresses on which it listens. It then has no `destination`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        binary: Path,
-        *,
-        tls: tuple[Path, Path] | None = None,
-        config: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(folder / "otelcol.log", stop_timeout_s=20)
-        self._folder, self._binary, self._tls, self._config = folder, binary, tls, config
+    def __init__(self, folder: Path, binary: Path, *, config: dict[str, Any] | None = None) -> None:
+        super().__init__("otelcol", folder / "otelcol.log")
+        self._folder, self._binary, self._config = folder, binary, config
         self._port = free_port()
         self.destination = Destination()
 
     @property
     def url(self) -> str:
         """The URL for --store otlp:URL."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
-        """Start it and wait until it answers."""
+    def begin(self) -> None:
+        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "otelcol.yaml"
         config.write_text(self._config_text(), encoding="utf-8")
-        self._process = spawn([str(self._binary), f"--config={config}"], self.log)
-        wait_until(self._answers, 60, "the Collector answers")
-        return self
+        self._spawn([str(self._binary), f"--config={config}"])
 
     def _config_text(self) -> str:
         if self._config is not None:
@@ -174,12 +164,11 @@ class Collector(Server):
             receivers = {"otlp": {"protocols": {"http": http}}}
             service = {**self._config["service"], "telemetry": {"metrics": {"level": "none"}}}
             return json.dumps({**self._config, "receivers": receivers, "service": service})
-        tls = f', tls: {{cert_file: "{self._tls[0]}", key_file: "{self._tls[1]}"}}' if self._tls else ""
-        return _CONFIG.format(port=self._port, tls=tls, destination=self.destination.url)
+        return _CONFIG.format(port=self._port, destination=self.destination.url)
 
-    def _answers(self) -> bool:
-        assert self.pid is not None, tail(self.log)
-        sink = OtlpSink(self.url, ca_file=str(self._tls[0]) if self._tls else "")
+    def ready(self) -> bool:
+        """Return whether it answers."""
+        sink = OtlpSink(self.url)
         try:
             sink.setup()
         except SinkUnavailableError:

@@ -15,8 +15,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from confluent_kafka import TopicPartition
-
 from support.aggregator import Aggregator, Victim
 from support.commands import run
 from support.exactness import (
@@ -26,17 +24,12 @@ from support.exactness import (
     assert_rows_are_cuts,
 )
 from support.fleet import Fleet, Shares
-from support.kafka import end_offsets, following, latest_sums, read_topic
+from support.kafka import end_offsets, following
 from support.processes import send, tree
-from support.wait import wait_until
-from tallystream_aggregator.kafka.topics import create_topics
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
 
     from support.kafka import TopicRecord
     from tallystream_aggregator.kafka.topics import Topics
@@ -47,8 +40,6 @@ PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 
 RECOVERY_S, OUTAGE_S, STOP_S = 60.0 * PATIENCE, 120.0 * PATIENCE, 60.0 * PATIENCE
 """Maximum seconds to wait for a killed aggregator, for a restarted broker, and for a stop with an error."""
-
-DELETED, RECREATED = "records were deleted before they were read", "it was deleted and created again"
 
 
 @dataclass(frozen=True)
@@ -167,97 +158,6 @@ def damage(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def topic_recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path) -> None:
-    """Delete `metrics` and create it again: the aggregator stops with an error, and a start on its checkpoint fails.
-
-    No sum changes. At that start the new topic has more records than the old one had, so that all offsets are in
-    range.
-    """
-    Fleet(broker.bootstrap_servers, topics.metrics, 1).publish(100)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
-        aggregator.start().wait_ready()
-        assert_exact(broker, topics)
-        before = _counts(broker, topics)
-        _delete(admin, topics.metrics)
-        create_topics(admin, topics)
-        code = aggregator.wait_exit(STOP_S, "the topic was created again: the aggregator stops")
-        assert code not in (0, None), aggregator.output()
-        error = last_line(aggregator.output())
-        assert DELETED in error or RECREATED in error
-        print(f"its error: {error}")  # noqa: T201
-        Fleet(broker.bootstrap_servers, topics.metrics, 2).publish(400)
-        code = aggregator.start().wait_exit(STOP_S * 2, "a start on the new topic is refused")
-        assert code == 1, aggregator.output()
-        assert f"topic {topics.metrics}: {RECREATED}" in last_line(aggregator.output())
-    assert _counts(broker, topics) == before
-
-
-def out_of_range(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, policy: str) -> None:
-    """Delete unread records while the aggregator is down. It stops with an error, or continues, depending on `policy`.
-
-    With `continue` the sums include the records that were read before and the remaining ones.
-    """
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, shares=Shares(tombstone=0))
-    fleet.publish(200)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--on-data-loss", policy) as aggregator:
-        aggregator.start().wait_ready()
-        assert_exact(broker, topics)
-        assert aggregator.stop() == 0, aggregator.output()
-        before = _counts(broker, topics)
-        earlier = read_topic(broker.bootstrap_servers, topics.metrics)
-        fleet.publish(300)
-        first = end_offsets(broker.bootstrap_servers, topics.metrics)[0] - 50
-        for future in admin.delete_records([TopicPartition(topics.metrics, 0, first)]).values():
-            future.result()
-        aggregator.start()
-        if policy == "continue":
-            aggregator.wait_ready()
-            fleet.publish(100)
-            assert_exact(broker, topics, earlier)
-            assert aggregator.stop() == 0, aggregator.output()
-            return
-        code = aggregator.wait_exit(STOP_S * 2, "the offsets are out of range: the aggregator stops")
-        assert code not in (0, None), aggregator.output()
-        error = last_line(aggregator.output())
-        assert DELETED in error
-        print(f"its error: {error}")  # noqa: T201
-    assert _counts(broker, topics) == before
-
-
-def truncated_files(broker: KafkaBroker, topics: Topics, folder: Path, every: int) -> None:
-    """Cut files of Spark's checkpoint in half, each in its own copy. The sums are exact, and no command is needed."""
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4)
-    fleet.publish(300)
-    complete = folder / "complete"
-    with Aggregator(
-        broker.bootstrap_servers, topics.prefix, folder, "--epoch", "1", "--latency", "low", spark=True
-    ) as aggregator:
-        aggregator.checkpoint = complete
-        aggregator.start().wait_ready()
-        with fleet.publishing():
-            pause(10)
-        assert_exact(broker, topics)
-        assert aggregator.stop() == 0, aggregator.output()
-    files = [path.relative_to(complete) for path in sorted(complete.rglob("*")) if path.is_file()]
-    for number, path in enumerate(files[::every]):
-        copy = folder / f"copy-{number}"
-        shutil.copytree(complete, copy)
-        damage(copy / path)
-        fleet.publish(20)
-        done = catch_up(broker, topics, copy)
-        assert done.returncode == 0, (path, done.stderr)
-        assert_exact(broker, topics)
-        assert_as_acknowledged(broker, topics, [fleet])
-        aside = copy.with_name(f"{copy.name}.damaged-1").exists()
-        print(f"{path} cut in half: {'made again from the rows' if aside else 'not noticed'}")  # noqa: T201
-
-
-def catch_up(broker: KafkaBroker, topics: Topics, checkpoint: Path) -> subprocess.CompletedProcess[str]:
-    """Aggregate all records of the topic on a checkpoint with Spark, and return when the command has ended."""
-    where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
-    return run("aggregate", *where, "--checkpoint", str(checkpoint), "--catch-up", spark=True)
-
-
 def last_line(text: str) -> str:
     """Return the last line that is not blank."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "")
@@ -266,13 +166,3 @@ def last_line(text: str) -> str:
 def pause(seconds: float) -> None:
     """Wait for the time of the next fault, or for the length of an outage."""
     threading.Event().wait(seconds)
-
-
-def _counts(broker: KafkaBroker, topics: Topics) -> dict[object, int | None]:
-    return {key: row.count for key, row in latest_sums(broker.bootstrap_servers, topics.agg).items()}
-
-
-def _delete(admin: AdminClient, topic: str) -> None:
-    for future in admin.delete_topics([topic]).values():
-        future.result()
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, f"{topic} is deleted")

@@ -11,18 +11,15 @@ import os
 import secrets
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
-import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from support import built
 from support.built import BuildError, Found, Program
-from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli.servers.jars import cache_dir
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, StartError, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +29,6 @@ VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"
 PKG_CONFIG_MODULE = "github.com/influxdata/pkg-config"
 TOOLS = (("go",), ("cargo",), ("gcc", "clang"), ("pkg-config",))
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
-POLL_S = 0.05
 
 
 def cached_path() -> Path:
@@ -76,10 +70,6 @@ def _rust_toolchain() -> str | None:
     return output.split()[0] if output.split() else None
 
 
-class InfluxError(TallystreamError):
-    """InfluxDB did not start, or its first set-up failed. The message ends with the last lines of its log."""
-
-
 class InfluxServer(Server):
     """A server that is killed when the thread that started it ends. Its data and its token stay in `data_dir`.
 
@@ -91,17 +81,14 @@ class InfluxServer(Server):
     Args:
         data_dir: holds data, token and log.
         binary: None for the binary in the cache, which is built if it is missing.
-        tls: a certificate for 127.0.0.1 that is its own authority, and its key (PEM files); the server then accepts
-            only TLS.
     """
 
     org = "tallystream"
     bucket = "tallystream"
 
-    def __init__(self, data_dir: Path, *, binary: Path | None = None, tls: tuple[Path, Path] | None = None) -> None:
-        super().__init__(data_dir / "influxd.log", stop_timeout_s=STOP_TIMEOUT_S)
+    def __init__(self, data_dir: Path, *, binary: Path | None = None) -> None:
+        super().__init__("influxd", data_dir / "influxd.log")
         self._dir = data_dir
-        self._tls = tls
         self._port = free_port()
         self._binary = binary
         self._token = ""
@@ -109,38 +96,40 @@ class InfluxServer(Server):
     @property
     def url(self) -> str:
         """The URL for clients."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._port}"
 
     @property
     def token(self) -> str:
         """The operator's token; empty before the first start."""
         return self._token
 
-    def start(self) -> Self:
-        """Start and return when the server answers and is set up.
+    def begin(self) -> None:
+        """Start the process and return at once.
 
         Raises:
-            InfluxError: there is no influxd, it ended, it did not respond, or its set-up failed.
+            StartError: there is no influxd.
             BuildError: influxd is not in the cache and its build failed.
         """
-        if self.pid is None:
-            files.make_folder(self._dir)
-            self._token = self._read_or_create_token()
-            self._process = spawn(self._command(), self.log)
-            try:
-                self._wait_until_ready()
-                self._set_up()
-            except BaseException:
-                self.kill()
-                raise
-        return self
+        files.make_folder(self._dir)
+        self._token = self._read_or_create_token()
+        self._spawn(self._command())
+
+    def ready(self) -> bool:
+        """Return whether the server answers. Then it is set up, at the first time."""
+        try:
+            status, _ = self._request("GET", "/health")
+        except (OSError, http.client.HTTPException):
+            return False
+        if status == http.HTTPStatus.OK:
+            self._set_up()
+        return status == http.HTTPStatus.OK
 
     def _command(self) -> list[str]:
         binary = self._binary
         if binary is None:
             found = find_or_build()
             if found.path is None:
-                raise InfluxError(f"influxd: {found.reason}.")
+                raise StartError(f"influxd: {found.reason}.")
             binary = found.path
         return [
             str(binary),
@@ -149,7 +138,6 @@ class InfluxServer(Server):
             f"--sqlite-path={self._dir / 'influxd.sqlite'}",
             f"--engine-path={self._dir / 'engine'}",
             "--reporting-disabled",
-            *([f"--tls-cert={self._tls[0]}", f"--tls-key={self._tls[1]}"] if self._tls else []),
         ]
 
     def _read_or_create_token(self) -> str:
@@ -157,20 +145,6 @@ class InfluxServer(Server):
         if not path.exists():
             files.write_file(path, secrets.token_urlsafe(48).encode())
         return path.read_text(encoding="ascii")
-
-    def _wait_until_ready(self) -> None:
-        started_at = time.monotonic()
-        while time.monotonic() - started_at < START_TIMEOUT_S:
-            if self.pid is None:
-                raise InfluxError(f"influxd: it exited while starting; {self.log} ends with:\n{tail(self.log)}")
-            try:
-                status, _ = self._request("GET", "/health")
-            except (OSError, http.client.HTTPException):
-                status = 0
-            if status == http.HTTPStatus.OK:
-                return
-            time.sleep(POLL_S)
-        raise InfluxError(f"influxd: no answer after {START_TIMEOUT_S:g} s; {self.log} ends with:\n{tail(self.log)}")
 
     def _set_up(self) -> None:
         # One request creates user, organization, bucket and token. InfluxDB allows it once.
@@ -186,13 +160,10 @@ class InfluxServer(Server):
         }
         status, response = self._request("POST", "/api/v2/setup", request)
         if status != http.HTTPStatus.CREATED:
-            raise InfluxError(f"influxd: its set-up failed ({status}): {response.get('message', '')}")
+            raise StartError(f"influxd: its set-up failed ({status}): {response.get('message', '')}")
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        if self._tls:
-            context = ssl.create_default_context(cafile=str(self._tls[0]))
-            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=10, context=context)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import urllib.request
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from support.collector import Collector
-    from tallystream_aggregator.sinks.base import Field, Point, Refused, Sink
+    from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -95,24 +96,16 @@ class Readable(NamedTuple):
         return found == wanted
 
 
-class _Shown(PrometheusSink):
-    """Shows each write at once, as other stores do."""
-
-    def write(self, points: Sequence[Point]) -> list[Refused]:
-        """Write the points and show them."""
-        rejected = super().write(points)
-        self.show()
-        return rejected
-
-
 class Scraped(NamedTuple):
     """The sink of Prometheus, read with Prometheus' own client library."""
 
     level: Level = "latest"
 
     def open(self) -> Sink:
-        """Return a new sink of it."""
-        return _Shown("127.0.0.1", 0)
+        """Return a new sink of it, whose writer has nothing else to write."""
+        sink = PrometheusSink("127.0.0.1", 0)
+        sink.caught_up(time.monotonic())
+        return sink
 
     def holds(self, sink: Sink, wanted: Contents) -> bool:
         """Compare every sample. The unit tests of the names check the name of each value."""
@@ -167,7 +160,8 @@ def data_points(
                 tags = {**of_app, **dict(_attributes(one))}
                 field = tags.pop("field", MAIN_FIELD.get(tags.get("metric_type", ""), ""))
                 name = metric["name"].removesuffix(f".{field}") if kind == "gauge" else metric["name"]
-                identity = (_text(name), tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
+                suffix = ".bucket" if tags.get("metric_type") == "buckets" else ""
+                identity = (_text(name) + suffix, tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
                 yield identity, _values(one, field)
 
 
@@ -222,7 +216,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def exposed(wanted: Contents) -> dict[Sample, Field]:
-    """Return the samples of a store of the latest sums, with all digits of integers."""
+    """Return the samples of a store of the latest sums."""
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)
@@ -231,9 +225,8 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
         found[names.SUM_TIME, frozenset(labels.items())] = ts_ms / 1000
         for field, value in fields.items():
             place = names.place(name, tags["metric_type"], field)
-            if place is not None:
-                more = {key: text for key, text in (("quantile", place.quantile), ("le", place.le)) if text}
-                found[place.family, frozenset((labels | more).items())] = value
+            more = {key: text for key, text in (("quantile", place.quantile), ("le", place.le)) if text}
+            found[place.family, frozenset((labels | more).items())] = value
     return found
 
 

@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tallystream_aggregator import java
 from tallystream_cli.servers import jars
-from tallystream_cli.servers.process import Server, spawn
+from tallystream_cli.servers.process import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Application(Server):
     def __init__(
         self, folder: Path, instance: str, url: str, command: Sequence[str], env: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(folder / f"{instance}.log", stop_timeout_s=20)
+        super().__init__(instance, folder / f"{instance}.log")
         self.instance, self._command = instance, command
         self._env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": url,
@@ -37,10 +37,13 @@ class Application(Server):
             **(env or {}),
         }
 
-    def start(self) -> Self:
-        """Start it, and return at once."""
-        self._process = spawn(self._command, self.log, self._env)
-        return self
+    def begin(self) -> None:
+        """Start the process."""
+        self._spawn(self._command, self._env)
+
+    def ready(self) -> bool:
+        """Return True: nothing tells more than that it runs."""
+        return True
 
 
 def python_application(folder: Path, instance: str, url: str) -> Application:

@@ -7,10 +7,9 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from support.wait import wait_until
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,28 +32,25 @@ class Prometheus(Server):
     """One server. `target` is the HOST:PORT whose /metrics it scrapes; empty if there is none."""
 
     def __init__(self, folder: Path, target: str = "") -> None:
-        super().__init__(folder / "prometheus.log", stop_timeout_s=30)
+        super().__init__("prometheus", folder / "prometheus.log")
         self._folder, self._target = folder, target
         self.url = f"http://127.0.0.1:{free_port()}"
 
-    def start(self) -> Self:
-        """Start it and wait until it is ready."""
+    def begin(self) -> None:
+        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "prometheus.yml"
         config.write_text(_CONFIG.format(target=self._target) if self._target else "{}")
-        self._process = spawn(
+        self._spawn(
             [
                 *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={self._folder / 'data'}"),
                 f"--web.listen-address={self.url.removeprefix('http://')}",
                 "--storage.tsdb.retention.time=10y",
-            ],
-            self.log,
+            ]
         )
-        wait_until(self._ready, 60, "Prometheus is ready")
-        return self
 
-    def _ready(self) -> bool:
-        assert self.pid is not None, tail(self.log)
+    def ready(self) -> bool:
+        """Return whether it answers."""
         try:
             with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
                 return bool(response.status == 200)

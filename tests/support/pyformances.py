@@ -19,11 +19,9 @@ with warnings.catch_warnings():
     import pyformance.registry
     import pyformance.reporters.carbon_reporter
     import pyformance.reporters.console_reporter
-    import pyformance.reporters.csv_reporter
     import pyformance.reporters.influx
-    import pyformance.reporters.syslog_reporter
 
-__all__ = ["Clock", "both", "comparable", "ours", "real"]
+__all__ = ["Clock", "ours", "real", "same"]
 
 WEIGHTED = {"1m_rate", "5m_rate", "15m_rate"}
 
@@ -43,15 +41,20 @@ class Clock:
         self.now += seconds
 
 
-def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]:
-    """Return the results of a program on the real pyformance and on ours, with equal clocks and random numbers."""
+def same(program: Callable[[Any, Clock], Any], seed: int = 0) -> Any:
+    """Return the comparable result of a program, which must be the same with pyformance and Tallystream.
+
+    Both get equal clocks and random numbers.
+    """
     results = []
     for library in (real, ours):
         random.seed(seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"setDaemon\(\) is deprecated")
-            results.append(program(library, Clock()))
-    return results[0], results[1]
+            results.append(comparable(program(library, Clock())))
+    theirs, mine = results
+    assert mine == theirs
+    return mine
 
 
 def comparable(values: Any) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
-    from tallystream_aggregator.stream.broker import Positions
+    from tallystream_aggregator.stream.broker import Bounds, Positions
 
 AGG = Place("metrics-agg", 0)
 
@@ -81,10 +81,11 @@ class ScriptedTail:
         self.begun.append(positions)
         self.positions = dict(positions)
 
-    def ask(self) -> None:
-        """Do nothing, or fail."""
+    def ask(self) -> dict[Place, Bounds]:
+        """Return nothing, or fail."""
         if not self.answers:
             raise BrokerError("no answer.")
+        return {}
 
     def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return the records."""

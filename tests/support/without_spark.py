@@ -89,7 +89,7 @@ class Query:
 
     def __init__(self, _session: object, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
         self._error: Exception | None = None
-        self._loops = [copy.copy(processor) for _ in range(loops)]
+        self._tasks: list[Any] = [copy.copy(processor._run) for _ in range(loops)]
         self._checkpoints = [FileCheckpoint(checkpoint / "state" / str(number)) for number in range(loops)]
         (checkpoint / "offsets").mkdir(exist_ok=True)  # of Spark, at the first batch
         self._stopped, self._attempt = threading.Event(), next(_attempts)
@@ -111,11 +111,11 @@ class Query:
         self._thread.join()
 
     def _run(self) -> None:
-        with ThreadPoolExecutor(len(self._loops)) as pool:
+        with ThreadPoolExecutor(len(self._tasks)) as pool:
             while not self._stopped.is_set():
                 try:
                     began_s = time.time()
-                    rows = list(pool.map(self._epoch, range(len(self._loops))))
+                    rows = list(pool.map(self._epoch, range(len(self._tasks))))
                     self._report(rows, began_s)
                 except Exception as error:  # noqa: BLE001 (as Spark reports it)
                     kind = type(error)
@@ -123,11 +123,10 @@ class Query:
                     return
 
     def _epoch(self, number: int) -> tuple[int, EpochRow]:
-        loop: Any = self._loops[number]
-        checkpoint = self._checkpoints[number]
-        loop._store = batch = checkpoint.begin()
-        loop._claim = lambda generation: (generation, self._attempt)
-        row: EpochRow = loop.run_epoch(number)
+        task, checkpoint = self._tasks[number], self._checkpoints[number]
+        batch = checkpoint.begin()
+        task._claim = lambda generation: (generation, self._attempt)
+        row: EpochRow = task(number, batch)
         checkpoint.commit(batch)
         return batch.number, row
 
@@ -144,7 +143,8 @@ def replace_spark() -> None:
     """Replace what the command needs of Spark."""
     anything: Any = lambda *_, **__: None  # noqa: E731
     anywhere: Any = job
-    anywhere.build_session = anywhere.end_session = anywhere.require_slots = anywhere.warm = anything
+    for name in ("start_jvm", "build_session", "end_session", "require_slots", "warm"):
+        setattr(anywhere, name, anything)
     of_driver: Any = driver
     of_driver.start_query = Query
 

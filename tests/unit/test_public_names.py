@@ -26,7 +26,7 @@ MODULES = {
     "tallystream.bridges.opentelemetry": "OpenTelemetrySource",
     "tallystream.bridges.prometheus": "Collects PrometheusSource",
     "tallystream.pyformance_compat": (
-        "MetricsRegistry RegexRegistry call_too_long clear count_calls counter "
+        "MetricsRegistry RegexRegistry clear count_calls counter "
         "dump_metrics gauge global_registry hist_calls histogram meter meter_calls meters registry reporters "
         "set_global_registry stats time_calls timer"
     ),
@@ -34,7 +34,7 @@ MODULES = {
         "CallbackGauge Counter Gauge Histogram Meter SimpleGauge Timer TimerContext"
     ),
     "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter InfluxReporter Reporter"),
-    "tallystream.pyformance_compat.stats": ("ExpDecayingSample SlidingTimeWindowSample Snapshot"),
+    "tallystream.pyformance_compat.stats": ("ExpDecayingSample Snapshot"),
     "tallystream_aggregator.sinks": "Field Point PointReader Refused Series Sink SinkUnavailableError",
 }
 CLASSES = {

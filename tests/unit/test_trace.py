@@ -20,7 +20,8 @@ from tallystream import MetricRegistry, record
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.tail import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor
+from tallystream_aggregator.spark.epochs.task import EpochSettings, EpochTask
 from tallystream_aggregator.stream.positions import LoopId
 from tallystream_aggregator.stream.restore import LoopSettings
 
@@ -125,8 +126,8 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
     direct.cluster.now_ms = 900
     direct.cluster.append(METRICS, b"i", record.encode(snapshot))
     settings = EpochSettings(LoopSettings(LoopId(TOPICS)), 1, "/none")
-    processor = EpochProcessor(settings, lambda _: direct.broker, claim=lambda generation: (generation, 0))
-    job = TwsTester(processor, outputMode="Update")
+    task = EpochTask(settings, lambda _: direct.broker, claim=lambda generation: (generation, 0))
+    job = TwsTester(EpochProcessor(task), outputMode="Update")
     mapper = PointMapper(TOPICS)
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         server.bodies = []  # type: ignore[attr-defined]

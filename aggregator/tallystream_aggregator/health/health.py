@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Literal, Self
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
-from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
 from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
-from tallystream_aggregator.health.server import HealthServer, Response, health_response
+from tallystream_aggregator.health.server import HealthServer, Response, health_response, metrics_response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -94,15 +92,24 @@ class HealthSettings:
 class Health:
     """The health of one command, a context manager.
 
+    `within` is the health of the command that runs this one in its own process. That one's server and reporter have the
+    internal metrics of both, and its `/healthz` and `/readyz` answer for both.
+
     Raises:
         ConfigError: on entering, the server can't listen on the address.
     """
 
-    def __init__(self, command: str, settings: HealthSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.internal_metrics = InternalMetrics(command, clock)
+    def __init__(
+        self, command: str, settings: HealthSettings, *, clock: Clock = SYSTEM_CLOCK, within: Health | None = None
+    ) -> None:
+        registry = None if within is None else within.internal_metrics.registry
+        self.internal_metrics = InternalMetrics(command, clock, registry)
         self.status = Status(clock)
         self.port: int | None = None
         self._command = command
+        self.parts: dict[str, Status] = {}
+        if within is not None:
+            within.parts[command] = self.status
         self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
         self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
@@ -143,14 +150,26 @@ class Health:
             own_metrics=False,
         ).start()
 
+    def unhealthy_reason(self) -> str | None:
+        """Return why the command or one that it runs counts as dead, None while all are alive."""
+        return self.status.unhealthy_reason() or self._reason_of_a_part(Status.unhealthy_reason)
+
+    def unready_reason(self) -> str | None:
+        """Return why the command or one that it runs is not ready, None when all are."""
+        return self.status.unready_reason() or self._reason_of_a_part(Status.unready_reason)
+
     def metrics(self) -> Response:
         """Return the internal metrics in Prometheus' text format."""
-        return Response(200, CONTENT_TYPE, render(self.internal_metrics.families()))
+        return metrics_response(self.internal_metrics.families())
 
     def healthz(self) -> Response:
         """Return whether the command is alive."""
-        return health_response(self.status.unhealthy_reason(), command=self._command, stage=self.status.stage)
+        return health_response(self.unhealthy_reason(), command=self._command, stage=self.status.stage)
 
     def readyz(self) -> Response:
         """Return whether the command is ready: not while it starts, stands by, or waits for a store."""
-        return health_response(self.status.unready_reason(), command=self._command, stage=self.status.stage)
+        return health_response(self.unready_reason(), command=self._command, stage=self.status.stage)
+
+    def _reason_of_a_part(self, reason_of: Callable[[Status], str | None]) -> str | None:
+        reasons = ((command, reason_of(status)) for command, status in self.parts.items())
+        return next((f"{command}: {reason}" for command, reason in reasons if reason is not None), None)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from prometheus_client import Metric
+
 from tallystream import ExponentiallyDecaying, record
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.registry import MetricRegistry
-from tallystream_aggregator.health.exposition import Family, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tallystream_aggregator.stream.broker import Place
     from tallystream_aggregator.stream.epochs import EpochRow
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 
 APP = "tallystream"
 
-_SUFFIX = {"counter": "_total", "total": "_total", "timer": "_seconds", "gauge": ""}
-_KIND: dict[str, Literal["counter", "gauge", "summary"]] = {
-    "counter": "counter",
-    "total": "counter",
-    "timer": "summary",
-    "gauge": "gauge",
+_EXPOSED = {
+    "counter": ("counter", "_total"),
+    "total": ("counter", "_total"),
+    "timer": ("summary", "_seconds"),
+    "gauge": ("gauge", ""),
 }
-_QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": "0.99", "p999": "0.999"}
+"""Kind → type and suffix in Prometheus."""
 
 
 class InternalMetric(NamedTuple):
@@ -47,13 +47,13 @@ class InternalMetric(NamedTuple):
     @property
     def exposed(self) -> str:
         """The name in Prometheus."""
-        return self.name.replace(".", "_") + _SUFFIX[self.kind]
+        return self.name.replace(".", "_") + _EXPOSED[self.kind][1]
 
 
 _PARTITION = ("topic", "partition")
 INTERNAL_METRICS = (
-    InternalMetric("tallystream.alive", "gauge", "1 when /healthz returns 200, 0 otherwise."),
-    InternalMetric("tallystream.ready", "gauge", "1 when /readyz returns 200, 0 otherwise."),
+    InternalMetric("tallystream.alive", "gauge", "1 while the command is alive, as /healthz says, 0 otherwise."),
+    InternalMetric("tallystream.ready", "gauge", "1 while the command is ready, as /readyz says, 0 otherwise."),
     InternalMetric("tallystream.generation", "gauge", "Generation of the driver whose tasks published last."),
     InternalMetric(
         "tallystream.last_check_age_seconds",
@@ -101,10 +101,13 @@ BY_NAME = {metric.name: metric for metric in INTERNAL_METRICS}
 
 
 class InternalMetrics:
-    """The internal metrics of one command. Thread-safe. A name that is not in `INTERNAL_METRICS` raises KeyError."""
+    """The internal metrics of one command. Thread-safe. A name that is not in `INTERNAL_METRICS` raises KeyError.
 
-    def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.registry = MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
+    `registry` is that of another command in this process, None for a new one.
+    """
+
+    def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK, registry: MetricRegistry | None = None) -> None:
+        self.registry = registry or MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
         self.command = command
 
     def set(self, name: str, value: float, **labels: str) -> None:
@@ -128,39 +131,34 @@ class InternalMetrics:
         """Record a duration in a timer."""
         self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
 
-    def families(self) -> list[Family]:
-        """Return the current values, in the order of `INTERNAL_METRICS`."""
+    def families(self) -> Iterator[Metric]:
+        """Yield the current values as families of Prometheus, in the order of `INTERNAL_METRICS`."""
         found: dict[str, list[record.Metric]] = {}
         for metric in self.registry.snapshot():
             found.setdefault(metric.name, []).append(metric)
-        return [
-            Family(
-                metric.exposed, _KIND[metric.kind], metric.help, [s for m in found[metric.name] for s in _samples(m)]
-            )
-            for metric in INTERNAL_METRICS
-            if metric.name in found
-        ]
+        for one in INTERNAL_METRICS:
+            family = Metric(one.exposed.removesuffix("_total"), one.help, _EXPOSED[one.kind][0])
+            for metric in found.get(one.name, ()):
+                for suffix, value in _values(metric).items():
+                    family.add_sample(one.exposed + suffix, metric.tags, value)
+            if family.samples:
+                yield family
 
     def _tags(self, labels: dict[str, str]) -> dict[str, str]:
         return {"command": self.command, **labels}
 
 
-def _samples(metric: record.Metric) -> Iterable[Sample]:
+def _values(metric: record.Metric) -> dict[str, float]:
+    """Return the values of a metric by the suffixes of their names."""
     if isinstance(metric, record.Timer):
-        for field, quantile in _QUANTILES.items():
-            value = getattr(metric, field)
-            if value is not None:
-                yield Sample(value, {**metric.tags, "quantile": quantile})
-        yield Sample(metric.sum or 0.0, metric.tags, "_sum")
-        yield Sample(metric.count, metric.tags, "_count")
-    elif isinstance(metric, record.Counter):
-        yield Sample(metric.count, metric.tags)
-    elif isinstance(metric, record.Gauge):
-        yield Sample(metric.value, metric.tags)
+        return {"_count": metric.count, "_sum": metric.sum or 0.0}
+    if isinstance(metric, record.Counter):
+        return {"": metric.count}
+    return {"": metric.value} if isinstance(metric, record.Gauge) else {}
 
 
-_TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
-_NOW = ("lives", "living", "instances", "rows")
+_OF_SHARDS = ("records", "stale", "dead_letters", "forgotten", "lives", "living", "instances", "rows")
+"""The metrics of the table that are sums over its shards."""
 
 
 class Progress:
@@ -210,9 +208,8 @@ class Progress:
         if not shards:
             return
         internal_metrics = self._metrics
-        for name, field in _TOTALS.items():
+        for name in _OF_SHARDS:
+            field = "dead" if name == "dead_letters" else name
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
-        for name in _NOW:
-            internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))

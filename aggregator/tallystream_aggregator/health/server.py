@@ -13,10 +13,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
+
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +73,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
-        """Log the error, as a debug message if the client closed the connection."""
-        error = sys.exc_info()[1]
-        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-        log.log(level, "a request of %s failed", client_address, exc_info=error)
-
-
 class Response(NamedTuple):
     """An HTTP response: status, media type, and the body."""
 
@@ -95,7 +87,22 @@ def health_response(reason: str | None, **known: Any) -> Response:
     return Response(200 if reason is None else 503, "application/json", json.dumps(body) + "\n")
 
 
-class HealthServer:
+class _Families(NamedTuple):
+    """A collector of prometheus_client."""
+
+    families: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families."""
+        return self.families
+
+
+def metrics_response(families: Iterable[Metric]) -> Response:
+    """Return 200 with the families in Prometheus' text format. Numbers are floats there."""
+    return Response(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_Families(families)).decode())
+
+
+class HealthServer(ThreadingHTTPServer):
     """Serves GET and HEAD on `paths` until `close`. A `port` of 0 takes a free one.
 
     `other` is called for all other paths, with the query string. It returns a response, or None for 404. `option` is
@@ -106,6 +113,8 @@ class HealthServer:
         ConfigError: the server can't listen on the address.
     """
 
+    request_queue_size = 128
+
     def __init__(
         self,
         paths: Mapping[str, Callable[[], Response]],
@@ -115,54 +124,58 @@ class HealthServer:
         other: Callable[[str], Response | None] = lambda _: None,
         option: str = "--http-port",
     ) -> None:
+        self._paths, self._other, self._hosts = paths, other, AllowedHosts(address)
         try:
-            self._server = _Server((address, port), _handler(paths, other, AllowedHosts(address)))
+            super().__init__((address, port), _Handler)
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 option, port, f"cannot listen on {address} ({error}): give another port, or 0 for a free one"
             ) from error
-        self.address, self.port = address, self._server.server_address[1]
+        self.address, self.port = address, self.server_address[1]
         # A close takes up to a tenth of a second.
-        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="tallystream-health", daemon=True)
+        self._thread = Thread(target=self.serve_forever, args=(0.1,), name="tallystream-health", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop the server. Further calls do nothing."""
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join(5)
 
+    def respond(self, path: str, host: str) -> Response:
+        """Return the response to a request for a path, with its query string, which names a host."""
+        refusal = self._hosts.refusal(host)
+        if refusal is not None:
+            return Response(HTTPStatus.MISDIRECTED_REQUEST, "text/plain; charset=utf-8", refusal)
+        make = self._paths.get(path.partition("?")[0])
+        missing = Response(404, "text/plain", f"there are {', '.join(sorted(self._paths))}\n")
+        return make() if make is not None else self._other(path) or missing
 
-def _handler(
-    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None], hosts: AllowedHosts
-) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        server_version, sys_version = "tallystream", ""
-        timeout = TIMEOUT_S
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
+        """Log the error, as a debug message if the client closed the connection."""
+        error = sys.exc_info()[1]
+        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+        log.log(level, "a request of %s failed", client_address, exc_info=error)
 
-        def do_GET(self) -> None:
-            """Send the response."""
-            response = self._respond()
-            body = response.text.encode()
-            self.send_response(response.status)
-            self.send_header("Content-Type", response.content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
 
-        def _respond(self) -> Response:
-            refusal = hosts.refusal(self.headers.get("Host", ""))
-            if refusal is not None:
-                return Response(HTTPStatus.MISDIRECTED_REQUEST, "text/plain; charset=utf-8", refusal)
-            make = paths.get(self.path.partition("?")[0])
-            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
-            return make() if make is not None else other(self.path) or missing
+class _Handler(BaseHTTPRequestHandler):
+    server: HealthServer
+    server_version, sys_version = "tallystream", ""
+    timeout = TIMEOUT_S
 
-        do_HEAD = do_GET  # noqa: N815 (the library's name)
+    def do_GET(self) -> None:
+        """Send the response."""
+        response = self.server.respond(self.path, self.headers.get("Host", ""))
+        body = response.text.encode()
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Log requests as debug messages: probes come every few seconds."""
-            log.debug(format, *args)
+    do_HEAD = do_GET  # noqa: N815 (the library's name)
 
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+        """Log requests as debug messages: probes come every few seconds."""
+        log.debug(format, *args)

@@ -17,9 +17,8 @@ from tallystream_aggregator.kafka.lease import Lease
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.dead_letters import DeadLetters
-from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.shipper import Shipper
+from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
@@ -40,8 +39,11 @@ log = logging.getLogger(__name__)
 GROUP = "tallystream-shipper"
 """The default consumer group. The topic prefix comes before it."""
 
-_READ_AHEAD = {"queued.max.messages.kbytes": "16384", "fetch.message.max.bytes": "1048576"}
-"""What a slow store has not taken yet waits on Kafka, and not in memory."""
+_CONSUMER = {
+    "queued.max.messages.kbytes": "16384",  # what a slow store has not taken yet waits on Kafka, and not in memory
+    "fetch.message.max.bytes": "1048576",
+    "fetch.wait.max.ms": "500",  # an idle shipper asks twice a second; a broker answers at once when there are records
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,16 @@ def run(settings: ShipSettings) -> int:
 
 
 @contextmanager
-def shipping(settings: ShipSettings, stop: SignalSafeEvent) -> Iterator[None]:
-    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error."""
+def shipping(settings: ShipSettings, stop: SignalSafeEvent, health: Health) -> Iterator[None]:
+    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error.
+
+    `health` is that of the command: it includes the shipper's.
+    """
     ended, errors = SignalSafeEvent(), list[Exception]()
 
     def work() -> None:
         try:
-            ship(settings, ended)
+            ship(settings, ended, within=health)
         except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
             errors.append(error)
             stop.set()
@@ -99,8 +104,8 @@ def shipping(settings: ShipSettings, stop: SignalSafeEvent) -> Iterator[None]:
         raise errors[0]
 
 
-def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
-    """Ship until `stop` is set.
+def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None = None) -> None:
+    """Ship until `stop` is set. `within` is the health of the command that ships, if that is not `tallystream ship`.
 
     Delivery: every sum on `metrics-agg` becomes its point, at least once and in order within a series, and so do events
     and rows if the settings include them. A store that is unavailable delays points and loses none. A store of only the
@@ -114,7 +119,7 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
     cluster = settings.cluster
     topics, kafka = Topics(cluster.topic_prefix), cluster.options
     with ExitStack() as stack:
-        health = stack.enter_context(Health("ship", settings.health))
+        health = stack.enter_context(Health("ship", settings.health, within=within))
         stack.enter_context(clients.broker_errors(cluster.bootstrap_servers))
         check_login(kafka)
         read = settings.read(topics)
@@ -123,21 +128,20 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent) -> None:
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the lease of another
         timeouts = Timeouts(query_s=2.0, stopped=stop.is_set)
-        broker = KafkaBroker({**_READ_AHEAD, **kafka}, Selection(topics.agg), clients.READING, timeouts)
-        mapper = PointMapper(topics)
-        shipper: Shipper | NewestSums
-        if isinstance(sink, PrometheusSink):
-            shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
-        else:
+        broker = KafkaBroker({**_CONSUMER, **kafka}, Selection(topics.agg), clients.READING, timeouts)
+
+        def places() -> list[Place]:
+            return [Place(topic, number) for topic in read for number in broker.partitions_of(topic)]
+
+        lease: Lease | NoLease = NoLease()
+        letters: DeadLetters | None = None
+        if not isinstance(sink, PrometheusSink):
             lease = Lease(topics.agg, kafka, prefix=topics.prefix, group=settings.group, others=read[1:])
             letters = DeadLetters(topics.dead, kafka, settings.store.spec)
-
-            def places() -> list[Place]:
-                return [Place(topic, number) for topic in read for number in broker.partitions_of(topic)]
-
-            shipper = Shipper(lease, Tail(broker, places), mapper, sink, letters, stop=stop, health=health)
-            stack.callback(shipper.close)
-            lease.join()
+        tail, mapper = Tail(broker, places), PointMapper(topics)
+        shipper = Shipper(lease, tail, mapper, sink, letters, stop=stop, health=health)
+        stack.callback(shipper.close)
+        lease.join()
         health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file

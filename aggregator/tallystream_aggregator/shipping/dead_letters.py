@@ -20,7 +20,11 @@ MAX_POINT_CHARS = 65_536
 
 
 class LettersUnavailableError(SinkUnavailableError):
-    """Kafka did not acknowledge a dead letter in time."""
+    """Kafka did not acknowledge a dead letter on `topic` in time."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic}: {reason}.")
+        self.topic = topic
 
 
 class DeadLetters:
@@ -30,7 +34,7 @@ class DeadLetters:
     """
 
     def __init__(self, topic: str, kafka: Mapping[str, str], store: str) -> None:
-        self.topic, self._kafka, self._store = topic, kafka, store
+        self._topic, self._kafka, self._store = topic, kafka, store
         self._producer: RecordProducer | None = None
 
     def send(self, rejected: Iterable[Refused]) -> None:
@@ -40,7 +44,7 @@ class DeadLetters:
             LettersUnavailableError: the broker did not acknowledge one in time. All must be sent again later.
         """
         letters = [
-            ProducerRecord(self.topic, *dead_letter(point, reason, self._store))
+            ProducerRecord(self._topic, *dead_letter(point, reason, self._store))
             for point, reason in rejected
             if point is not None
         ]
@@ -51,7 +55,7 @@ class DeadLetters:
         try:
             self._producer.deliver(letters)
         except KafkaException as error:
-            raise LettersUnavailableError(f"{self.topic}: {error.args[0].str().rstrip('.')}.") from error
+            raise LettersUnavailableError(self._topic, error.args[0].str().rstrip(".")) from error
 
 
 def dead_letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.kafka.calls import REJECTED
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
-    from tallystream_aggregator.health.internal_metrics import InternalMetrics
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shipping.dead_letters import DeadLetters
     from tallystream_aggregator.shipping.points import PointMapper
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 log.addFilter(RateLimitFilter())
 
-STORE, BROKERS = "the store", "the brokers"
+STORE, BROKERS, SUMS = "the store", "the brokers", "the newest sums"
 """What the shipper waits for, in the health response."""
 
 MAX_RECORDS = 5_000
@@ -62,39 +62,62 @@ MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 15.0
 """The pause after the first failed write, and the longest one, in seconds."""
 
 
-def note(metrics: InternalMetrics, records: int, points: int, mapper: PointMapper, rejected: int) -> None:
-    """Count the records and points of a read, and what could not be shipped."""
-    metrics.add("tallystream.input.records", records)
-    metrics.add("tallystream.ship.points", points)
-    metrics.raise_to("tallystream.ship.unreadable", mapper.unreadable)
-    metrics.add("tallystream.ship.rejected", rejected)
+class NoLease:
+    """For a shipper that starts at the beginning, and works beside others. It is always held, and nothing is committed.
+
+    Its methods are those of `Lease`.
+    """
+
+    held, times = True, 1
+
+    def join(self) -> None:
+        """Do nothing."""
+
+    def check(self, seconds: float = 0.0) -> None:
+        """Wait for some seconds."""
+        time.sleep(seconds)
+
+    def committed(self, _: list[TopicPartition]) -> list[TopicPartition]:
+        """Return none."""
+        return []
+
+    def commit(self, _: list[TopicPartition], *, wait: bool) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Shipper:
-    """Ships what a tail reads to a store of every point, while it has the lease. For one thread.
+    """Ships what a tail reads to a store, while it has the lease. For one thread.
 
     Delivery: at least once, in the order of each partition. Offsets are committed after the store has acknowledged the
     points, and the broker the dead letters of those that it rejects permanently. While the store is unavailable, the
     shipper waits and keeps the lease. A record that was read before the lease was lost is not written after it, as
     another shipper may have written later ones.
+
+    Prometheus gets only the newest sum of each key in a read, and is told when it has all that there were. It has no
+    lease, and no dead letters, which each start would repeat.
     """
 
     def __init__(
         self,
-        lease: Lease,
+        lease: Lease | NoLease,
         tail: Tail,
         mapper: PointMapper,
         sink: Sink,
-        letters: DeadLetters,
+        letters: DeadLetters | None,
         *,
         stop: SignalSafeEvent,
         health: Health,
     ) -> None:
         self._lease, self._tail, self._mapper, self._sink, self._letters = lease, tail, mapper, sink, letters
         tail.restarted = self._set_back
+        self._latest = sink if isinstance(sink, PrometheusSink) else None
         self._stop, self._health = stop, health
         self._times = 0
         self._ask_due_s = self._answered_s = self._commit_due_s = 0.0
+        self._ends: Positions = {}
         self._written: Positions = {}
         self._committed: Positions = {}
         self._is_set_up = False
@@ -126,14 +149,20 @@ class Shipper:
             self._ask_due_s = 0.0
             self._lease.check(POLL_S)
             return self._is_ready()
-        points = self._mapper.points(records)
+        points = self._mapper.points(records) if self._latest is None else self._mapper.newest(records)
         rejected = self._write(points) if points or not self._is_set_up else 0
         if rejected is None:
             return False
         self._written = self._tail.positions
+        if self._latest is not None and all(self._written[place] >= end for place, end in self._ends.items()):
+            self._latest.caught_up(self._answered_s)
         if self._written != self._committed and time.monotonic() >= self._commit_due_s:
             self._commit(self._written, wait=False)
-        note(self._health.internal_metrics, len(records), len(points), self._mapper, rejected)
+        metrics = self._health.internal_metrics
+        metrics.add("tallystream.input.records", len(records))
+        metrics.add("tallystream.ship.points", len(points))
+        metrics.add("tallystream.ship.rejected", rejected)
+        metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
         return self._is_ready()
 
     def close(self) -> None:
@@ -150,6 +179,8 @@ class Shipper:
 
     def _set_back(self, positions: Positions) -> None:
         """Commit the beginnings of topics that were created again: an offset of the old one may be committed."""
+        if self._latest is not None:
+            self._latest.clear()
         if positions.keys() & self._tail.positions.keys():
             self._commit(positions, wait=True)
 
@@ -165,7 +196,7 @@ class Shipper:
             self._tail.begin(self._committed)
             self._times = self._lease.times
         if now_s >= self._ask_due_s:
-            self._tail.ask()
+            self._ends = {place: found.stable for place, found in self._tail.ask().items()}
             self._answered_s, self._ask_due_s = now_s, now_s + ASK_INTERVAL_S
             status.checked()
 
@@ -173,6 +204,8 @@ class Shipper:
         status = self._health.status
         silence_s = time.monotonic() - self._answered_s
         status.waiting_for = BROKERS if silence_s > MAX_SILENCE_S else None
+        if self._latest is not None and self._latest.stale_reason() is not None:
+            status.waiting_for = SUMS
         return status.unready_reason() is None
 
     def _write(self, points: Sequence[Point]) -> int | None:
@@ -181,13 +214,15 @@ class Shipper:
         Raises:
             ConfigError: the store rejects the settings.
         """
-        rejected = self._write_when_available(points[:MAX_POINTS])
-        for at in range(MAX_POINTS, len(points), MAX_POINTS):
-            self._lease.check(BETWEEN_S)
-            if rejected is None or self._gives_up():
+        rejected = 0
+        for at in range(0, max(len(points), 1), MAX_POINTS):
+            if at:
+                self._lease.check(BETWEEN_S)
+            gives_up = at > 0 and self._gives_up()
+            found = None if gives_up else self._write_when_available(points[at : at + MAX_POINTS])
+            if found is None:
                 return None
-            more = self._write_when_available(points[at : at + MAX_POINTS])
-            rejected = None if more is None else rejected + more
+            rejected += found
         return rejected
 
     def _write_when_available(self, points: Sequence[Point]) -> int | None:
@@ -203,10 +238,10 @@ class Shipper:
                     self._sink.setup()
                     self._is_set_up = True
                 rejected = self._sink.write(points)
-                self._letters.send(rejected)
+                if self._letters is not None:
+                    self._letters.send(rejected)
             except SinkUnavailableError as error:
-                is_kafka = isinstance(error, LettersUnavailableError)
-                status.waiting_for = self._letters.topic if is_kafka else STORE
+                status.waiting_for = error.topic if isinstance(error, LettersUnavailableError) else STORE
                 if attempt == 1:
                     log.warning("%s Points wait on Kafka and are written when it is available again.", error)
                 longest_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))

@@ -34,11 +34,6 @@ def numbers(point: Point) -> dict[str, int | float]:
     return {name: int(value) if isinstance(value, bool) else value for name, value in fields.items()}
 
 
-def is_bound(field: str) -> bool:
-    """Tell whether a field is the bound of an explicit bucket, whose name is a number."""
-    return field.lstrip("-")[:1].isdigit()
-
-
 RESERVED = frozenset({"app", "metric_type"})
 """The tags that every sum has in addition to the user's."""
 

@@ -13,12 +13,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor
 from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
 from tallystream_aggregator.spark.session import (
     JVM_OPTIONS,
@@ -27,8 +26,9 @@ from tallystream_aggregator.spark.session import (
     build_session,
 )
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.positions import LoopId
-from tallystream_aggregator.stream.restore import LoopSettings
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.table.storage import Store
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
@@ -42,16 +42,13 @@ _CONF = {
 _EPOCHS = 6
 
 
-class ClassLoadingProcessor(EpochProcessor):
-    """Stores an entry in each epoch, and reads and publishes nothing."""
-
-    def run_epoch(self, shard: int) -> EpochRow:
-        """Store an entry."""
-        self._store.clear()
-        self._store.add(1, b"entry")
-        self._store.entry(1)
-        self._store.set_head(self._store.head() or b"head")
-        return EpochRow(shard)
+def store_entry(shard: int, store: Store) -> EpochRow:
+    """Store an entry. It reads and publishes nothing."""
+    store.clear()
+    store.add(1, b"entry")
+    store.entry(1)
+    store.set_head(store.head() or b"head")
+    return EpochRow(shard)
 
 
 def load_classes(written: Path) -> None:
@@ -64,8 +61,7 @@ def load_classes(written: Path) -> None:
     options = shlex.join((*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG))
     session = build_session("tallystream archive", conf={**_CONF, "spark.driver.extraJavaOptions": options})
     try:
-        settings = EpochSettings(LoopSettings(LoopId(Topics(""))), 0, "")
-        query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker
+        query = start_query(session, EpochProcessor(store_entry), 1, written.parent / "checkpoint")
         try:
             while len(query.recentProgress) < _EPOCHS:
                 if not query.isActive:

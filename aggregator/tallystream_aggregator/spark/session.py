@@ -6,7 +6,6 @@ import functools
 import logging
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -51,6 +51,19 @@ OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
 
 
+def start_jvm(master: str | None, driver_memory: str) -> None:
+    """Start the JVM of the session that `build_session` makes later, which need not wait for it then.
+
+    Without a master, it is a local one. Under spark-submit, which has started a JVM, it does nothing.
+
+    Raises:
+        PySparkException: it does not start. `build_session` tries again, and says why.
+    """
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(_settings(master or "local", driver_memory).items()))
+    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 (PySpark has no public way to start only its JVM)
+
+
 def build_session(
     name: str,
     *,
@@ -58,18 +71,35 @@ def build_session(
     driver_memory: str = "1g",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark, or connect to the JVM that spark-submit started, and return the session.
+    """Start Spark in the JVM of `start_jvm`, in a new one, or in that of spark-submit, and return the session.
 
-    Under spark-submit, the master is that of its command line. `conf` overrides all other settings.
+    Under spark-submit, the master is that of its command line. `conf` overrides all other settings. In the main thread,
+    PySpark replaces the handler of SIGINT by one that raises KeyboardInterrupt.
 
     Raises:
         TallystreamError: Spark does not start.
     """
+    builder = SparkSession.builder.appName(name)
+    for key, value in (_settings(master, driver_memory) | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        reason = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+        raise TallystreamError(f"Spark did not start: {reason}; what it logged above may say more.") from error
+    return session
+
+
+def _settings(master: str, driver_memory: str) -> dict[str, str]:
+    """Return the settings of Spark, and set the variables of its processes."""
     # By default, glibc gives most threads a heap of their own, which keeps what they free.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(_STARTUP) not in paths:  # the JVM passes it to its Python processes
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *filter(None, paths)])
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = {"spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory, "spark.ui.enabled": "false"}
@@ -79,19 +109,7 @@ def build_session(
             os.environ["SPARK_LOCAL_DIRS"] = _local_folder().name
             options = local_jvm_options()
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
-    for key, value in (settings | dict(conf or {})).items():
-        builder = builder.config(key, value)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    # The JVM passes it to its Python processes.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        session: SparkSession = builder.getOrCreate()
-    except (PySparkException, Py4JError) as error:
-        reason = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
-        raise TallystreamError(f"Spark did not start: {reason}; what it logged above may say more.") from error
-    signal.signal(signal.SIGINT, handler)  # PySpark replaced it by one that raises KeyboardInterrupt
-    return session
+    return settings
 
 
 def archive_path() -> Path:

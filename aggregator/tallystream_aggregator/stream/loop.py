@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROWS_EVERY_S = 1.0
-MAX_STEP_S = 3.0
+MAX_STEP_S = 10.0
 """How long a step reads and applies a backlog. A longer step leaves out more of the records that others supersede."""
+
+MAX_OUTPUTS = 50_000
+"""The rows, dead letters and events after which a step ends: all of them are in memory until it is published."""
 
 CHECK_EVERY_S = 5.0
 
@@ -208,7 +211,8 @@ class ShardLoop(EpochLoop):
             left -= number
             self._step_records, self._rows_wait = limit - left, True
             # Few records mean that there is no backlog: the others wait for the next step.
-            if number < FEW_RECORDS or left <= 0 or self._stopped() or self._timer.monotonic() >= until_s:
+            is_over = left <= 0 or self._stopped() or self._timer.monotonic() >= until_s
+            if number < FEW_RECORDS or is_over or self._table.waiting >= MAX_OUTPUTS:
                 break
             chunks = self._read(source, left, 0)
         step.end()

@@ -67,7 +67,7 @@ class LoopSettings:
     begin: Positions = field(default_factory=dict)
     table: TableSettings = field(default_factory=TableSettings)
     spacing_s: float = 0.5
-    max_records: int = 1_000_000
+    max_records: int = 5_000_000
     max_rate: int | None = None
     skip_lost: bool = False
 

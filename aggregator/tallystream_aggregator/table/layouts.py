@@ -61,6 +61,7 @@ class Layout:
         self._names = [one.name for one in columns]
         self._classes = [one.type for one in columns]
         self._tags = [one.tags for one in columns]
+        self._has_tags = any(self._tags)
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
         self.others = [(at, n) for at, n in enumerate(numbers) if columns[at].type is not Counter]
         self.sorted = sorted(numbers)
@@ -81,7 +82,7 @@ class Layout:
         return (
             list(map(_name_of, metrics)) == self._names
             and list(map(type, metrics)) == self._classes
-            and list(map(_tags_of, metrics)) == self._tags
+            and (list(map(_tags_of, metrics)) == self._tags if self._has_tags else not any(map(_tags_of, metrics)))
         )
 
     def counts(self, metrics: list[Metric]) -> list[int]:

@@ -154,6 +154,10 @@ class LifeRows:
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
 
+    def __len__(self) -> int:
+        """The number of lives that have changed."""
+        return len(self._changed)
+
     def change(self, life: Life, part: int) -> None:
         """Take the row of a part of a life with the next ones."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)

@@ -87,6 +87,11 @@ class Table:
             self.state.dead += len(letters)
         return self._applier.run_limit
 
+    @property
+    def waiting(self) -> int:
+        """How many lives with rows, dead letters and events wait until they are taken."""
+        return len(self._lives.rows) + len(self._dead) + len(self._lives.events)
+
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
         """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
         self.state.offsets[partition], self.state.clocks[partition] = offset, clock_ms

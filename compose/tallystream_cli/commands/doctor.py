@@ -88,13 +88,12 @@ def as_table(findings: Sequence[Finding]) -> str:
     from tallystream_dashboards.terminal.show import aligned
 
     rows = [("status", "check", "finding")]
-    rows += [(str(one.status), one.check, " → ".join(filter(None, (one.found, one.remedy)))) for one in findings]
+    rows += [(one.status, one.check, " → ".join(filter(None, (one.found, one.remedy)))) for one in findings]
     counts = Counter(one.status for one in findings)
     return aligned(rows, right=()) + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n"
 
 
 def as_json(findings: Sequence[Finding]) -> str:
     """Return the findings as one JSON object."""
-    names = ("status", "check", "found", "remedy")
-    content = [{name: str(getattr(one, name)) for name in names} for one in findings]
-    return json_.dumps({"ok": not has_failed(findings), "findings": content}) + "\n"
+    content = {"ok": not has_failed(findings), "findings": [one._asdict() for one in findings]}
+    return json_.dumps(content) + "\n"

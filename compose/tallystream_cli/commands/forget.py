@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tallystream.errors import ConfigError
 from tallystream_cli import options as o
@@ -74,7 +71,7 @@ def forget(
     try:
         plan = read_plan(settings)
         if not json:
-            show(plan, Console(soft_wrap=True), of_instance=instance is not None)
+            sys.stdout.write(as_text(plan, of_instance=instance is not None))
     except KeyboardInterrupt:
         say("stopped: nothing is published")
         raise
@@ -115,28 +112,26 @@ def _tag(text: str) -> tuple[str, str]:
     return name, value
 
 
-def show(plan: Plan, console: Console, *, of_instance: bool) -> None:
-    """Print the lives, the metrics whose sums lose something, and what stays or comes back."""
-    lives = Table("app", "instance", "life", "state", "metrics")
-    for life in plan.lives[:MAX_ROWS]:
-        state = "living" if life.living else "silent"
-        lives.add_row(*_texts(life.app, life.instance, life.life, state, str(life.metrics)))
+def as_text(plan: Plan, *, of_instance: bool) -> str:
+    """Return the lives, the metrics whose sums lose something, and what stays or comes back."""
+    from tallystream_dashboards.terminal.show import aligned
+
+    text = ""
     if plan.lives:
-        console.print(lives)
-    sums = Table("app", "metric", "type")
+        lives = [("app", "instance", "life", "state", "metrics")]
+        for life in plan.lives[:MAX_ROWS]:
+            state = "living" if life.living else "silent"
+            lives.append((life.app, life.instance, life.life, state, str(life.metrics)))
+        text += aligned(lives, right=(4,)) + "\n"
+    sums = [("app", "metric", "type")]
     for app, name, kind, tags in plan.sums[:MAX_ROWS]:
-        sums.add_row(*_texts(app, name + "".join(f" {tag}={value}" for tag, value in tags), kind))
-    console.print(sums)
+        sums.append((app, name + "".join(f" {tag}={value}" for tag, value in tags), kind))
+    text += aligned(sums, right=())
     if max(len(plan.lives), len(plan.sums)) > MAX_ROWS:
-        console.print(f"and more: --json has all {len(plan.lives):,} lives and {len(plan.sums):,} sums")
+        text += f"and more: --json has all {len(plan.lives):,} lives and {len(plan.sums):,} sums\n"
     if any(life.living for life in plan.lives):
-        console.print(Text(LIVING))
-    if of_instance:
-        console.print(Text(FORGOTTEN))
-
-
-def _texts(*cells: str) -> list[Text]:
-    return [Text(printable(cell)) for cell in cells]
+        text += f"{LIVING}\n"
+    return f"{text}{FORGOTTEN}\n" if of_instance else text
 
 
 def as_dict(plan: Plan, *, published: bool) -> dict[str, Any]:

@@ -122,9 +122,9 @@ def lag_collect(
             "--assigned-only", help="Leave out topics of which no member has a partition, if members have others."
         ),
     ] = False,
-    window: o.Window = None,
+    window: o.Window = 120.0,
     stop_after: o.StopAfter = None,
-    allowed_lag: o.AllowedLag = None,
+    allowed_lag: o.AllowedLag = 0,
     warn_age: o.WarnAge = None,
     err_age: o.ErrAge = None,
     full_hours: Annotated[
@@ -141,6 +141,7 @@ def lag_collect(
     """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
+    from tallystream_dashboards.lag.status import Rules
 
     settings = CollectSettings(
         store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
@@ -148,7 +149,7 @@ def lag_collect(
         interval=interval,
         include=tuple(include or ("*",)),
         exclude=tuple(exclude or ()),
-        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
+        rules=Rules(window, allowed_lag, stop_after, warn_age, err_age),
         assigned_only=assigned_only,
         full_hours=full_hours,
         http_port=http_port,

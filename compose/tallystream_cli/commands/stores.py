@@ -34,12 +34,7 @@ def ship(
     org: o.Org = None,
     bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
-    rows: Annotated[
-        bool,
-        typer.Option(
-            "--rows", help="Also ship the values of each instance: a series for each metric of each instance."
-        ),
-    ] = False,
+    rows: o.Rows = False,
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",
     no_own_metrics: o.NoOwnMetrics = False,

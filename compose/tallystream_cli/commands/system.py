@@ -10,18 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import psutil
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli import options as o
 from tallystream_cli.local import state_file
-from tallystream_cli.local.interrupts import Interrupts
+from tallystream_cli.local.interrupts import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,13 +29,16 @@ if TYPE_CHECKING:
 TICK_S = 0.2
 MAX_START_S = 600.0
 MAX_STOP_S = 300.0
+MAX_PORT = 65_535
 
 
 def up(
     *,
     data: o.Data = Path(".tallystream"),
-    broker_port: Annotated[int, typer.Option(help="The broker's port; 0 selects a free port.")] = 9092,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.")] = 8501,
+    broker_port: Annotated[
+        int, typer.Option(help="The broker's port; 0 selects a free port.", min=0, max=MAX_PORT)
+    ] = 9092,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.", min=0, max=MAX_PORT)] = 8501,
     store: Annotated[
         str | None,
         typer.Option(help="local:PATH or influxdb:URL; by default the local store in the data folder."),
@@ -47,7 +48,7 @@ def up(
     otlp_topic: o.OtlpTopic = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
-    """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
+    """Run the local system: broker, aggregator, lag collector and page; a component that dies is restarted."""
     o.require_spark()
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.local.system import SystemSettings
@@ -60,22 +61,22 @@ def up(
 
 def down(*, data: o.Data = Path(".tallystream")) -> None:
     """Stop the local system of a data folder; its data is kept."""
-    state = state_file.read(data / state_file.NAME)
-    if state is None or not state.supervisor.alive():
-        killed = 0 if state is None else state_file.kill_remaining(state)
+    state = state_file.running(data)
+    if state is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            supervisor = psutil.Process(state.supervisor)
+            supervisor.terminate()
+            try:
+                supervisor.wait(MAX_STOP_S)
+            except psutil.TimeoutExpired:
+                supervisor.kill()
+                supervisor.wait(MAX_STOP_S)
+    killed = state_file.kill_remaining(data)
+    if state is not None:
+        result = f"stopped; {data} is kept"
+    else:
         result = f"{killed} remaining processes are killed" if killed else f"no system runs in {data}"
-        sys.stdout.write(f"down: {result}\n")
-        return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        supervisor = psutil.Process(state.supervisor.pid)
-        supervisor.terminate()
-        try:
-            supervisor.wait(MAX_STOP_S)
-        except psutil.TimeoutExpired:
-            supervisor.kill()
-            supervisor.wait(MAX_STOP_S)
-    state_file.kill_remaining(state)
-    sys.stdout.write(f"down: stopped; {data} is kept\n")
+    sys.stdout.write(f"down: {result}\n")
 
 
 def status(
@@ -84,24 +85,21 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Show which components of the local system are up; exit code 0 if all are, 1 otherwise."""
-    state = state_file.read(data / state_file.NAME)
-    if state is not None and not state.supervisor.alive():
-        state = None
-    components = [] if state is None else [_component(component) for component in state.components]
-    all_up = state is not None and state.up and all(component["state"] == "up" for component in components)
+    from tallystream_dashboards.terminal.show import aligned
+
+    state = state_file.running(data)
+    components = [] if state is None else state.components
+    all_up = state is not None and state.up and all(one.state == "up" for one in components)
     if json:
         content = {"data": str(data.absolute()), "running": state is not None, "up": all_up}
         addresses = {name: getattr(state, name, "") for name in ("bootstrap_servers", "page_url", "store")}
-        sys.stdout.write(json_.dumps({**content, **addresses, "components": components}) + "\n")
+        listed = [{name: getattr(one, name) for name in ("name", "state", "restarts", "pid")} for one in components]
+        sys.stdout.write(json_.dumps({**content, **addresses, "components": listed}) + "\n")
     elif state is None:
         sys.stdout.write(f"no system runs in {data}; start it with: tallystream up --data {data}\n")
     else:
-        table = Table("component", "state", "restarts", "process")
-        for component in components:
-            table.add_row(
-                component["name"], component["state"], str(component["restarts"]), str(component["pid"] or "")
-            )
-        Console().print(table)
+        rows = [(one.name, one.state, str(one.restarts), str(one.pid or "")) for one in components]
+        sys.stdout.write(aligned([("component", "state", "restarts", "process"), *rows], right=(2,)))
         sys.stdout.write(f"broker {state.bootstrap_servers}, page {state.page_url}, store {state.store}\n")
     raise typer.Exit(0 if all_up else 1)
 
@@ -147,9 +145,8 @@ def _run(settings: SystemSettings) -> int:
     """
     from tallystream_cli.local.system import LocalSystem
 
-    interrupts = Interrupts()
-    with interrupts.installed():
-        system = LocalSystem(settings, say=_say, check=interrupts.check)
+    with interruptible() as check:
+        system = LocalSystem(settings, say=_say, check=check)
         try:
             system.start()
             _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
@@ -160,7 +157,6 @@ def _run(settings: SystemSettings) -> int:
         except KeyboardInterrupt:
             return 0
         finally:
-            interrupts.ignore()
             system.stop()
 
 
@@ -202,8 +198,8 @@ def _wait_until_up(process: subprocess.Popen[bytes], data: Path, log: IO[bytes])
         _copy_to_stderr(log)
         if code is not None:
             return code or 1
-        state = state_file.read(data / state_file.NAME)
-        if state is not None and state.supervisor.pid == process.pid and state.up:
+        state = state_file.read(data)
+        if state is not None and state.supervisor == process.pid and state.up:
             sys.stdout.write(f"up: stop it with: tallystream down --data {data}\n")
             return 0
         time.sleep(TICK_S)
@@ -213,14 +209,6 @@ def _wait_until_up(process: subprocess.Popen[bytes], data: Path, log: IO[bytes])
 def _copy_to_stderr(log: IO[bytes]) -> None:
     sys.stderr.write(log.read().decode("utf-8", errors="replace"))
     sys.stderr.flush()
-
-
-def _component(component: state_file.ComponentState) -> dict[str, Any]:
-    """Return the component's state now, with its process ID if it runs."""
-    process = component.process
-    pid = process.pid if process is not None and process.alive() else None
-    state = "died" if pid is None and component.state == "up" else component.state
-    return {"name": component.name, "state": state, "restarts": component.restarts, "pid": pid}
 
 
 def _say(sentence: str) -> None:

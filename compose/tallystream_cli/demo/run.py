@@ -3,55 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.table import Table
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.demo import events
-from tallystream_cli.demo.display import Display
-from tallystream_cli.demo.results import Row, catch_up, collect, exact, rows
-from tallystream_cli.demo.scenario import PROCESSED, SENT, Scenario
+from tallystream_cli.demo.results import Row, collect, exact, rows
+from tallystream_cli.demo.scenario import Scenario
 from tallystream_cli.demo.sums import SumsReader
-from tallystream_cli.local.interrupts import Interrupts
+from tallystream_cli.local.interrupts import interruptible
 from tallystream_cli.local.system import LocalSystem, SystemSettings
 from tallystream_cli.options import INTERRUPTED
+from tallystream_dashboards.terminal.show import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
 
 ALL_EVENTS = events.ROWS * events.REPETITIONS
 QUICK_EVENTS = 100_000
 MIN_EVENTS, MAX_EVENTS = 20_000, 100_000_000
 TICK_S = 0.2
+LINE_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """The settings of `tallystream demo`.
-
-    Attributes:
-        events: how many to send; None for 1,010,328, or 100,000 with `quick`.
-        quick: whether to send fewer events.
-        headless: whether to leave out the page and the lag collector.
-        keep: whether to keep running after the comparison, until Ctrl-C.
-        data: an empty folder for all data; None for a temporary one, which is removed at the end unless the
-            demonstration fails.
-        page_port: 0 selects a free port.
-        as_json: whether to print one JSON object instead of tables; everything else then goes to standard error.
+    """The options of `tallystream demo`. Without `data`, the folder is temporary, and kept if the demonstration fails.
 
     Raises:
-        ConfigError: the number is out of range, or the folder is not empty.
+        ConfigError: the number of events is out of range, or the folder is not empty.
     """
 
     events: int | None = None
@@ -76,50 +67,85 @@ class DemoSettings:
         return QUICK_EVENTS if self.quick else ALL_EVENTS
 
 
+class Display:
+    """Prints lines to `to`. `durations` has each finished step with its seconds, in order.
+
+    A terminal or a pipe that is closed is no error: the demonstration, and its orderly stop, go on.
+    """
+
+    def __init__(self, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.durations: list[tuple[str, float]] = []
+        self._to, self._clock = to, clock
+        self._counts: dict[str, int] = {}
+        self._next_line_at = clock() + LINE_INTERVAL_S
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Print the name of a step and measure its time; a step that fails is not in `durations`."""
+        started_at = self._clock()
+        self.say(f"{len(self.durations) + 1}. {name}")
+        yield
+        self.durations.append((name, self._clock() - started_at))
+
+    def say(self, text: str) -> None:
+        """Print a text."""
+        try:
+            print(text, file=self._to, flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._to.fileno())  # also for what is buffered
+
+    def count(self, **counts: int) -> None:
+        """Print the counts if they have changed, at most every five seconds."""
+        changed = self._counts | counts != self._counts
+        self._counts |= counts
+        if changed and self._clock() >= self._next_line_at:
+            self._next_line_at = self._clock() + LINE_INTERVAL_S
+            self.say("   " + ", ".join(f"{name}: {value:,}" for name, value in self._counts.items()))
+
+
 def run(settings: DemoSettings) -> int:
     """Run the demonstration; return 0 if every number agrees and the kill made records be processed twice, else 1.
 
-    Ctrl-C and SIGTERM stop it at any moment, with everything that it started; the exit code is then 130.
+    Ctrl-C and SIGTERM stop it, with everything that it started; the exit code is then 130.
 
     Raises:
         TallystreamError: a component did not start, died, or made no progress.
     """
-    interrupts = Interrupts()
     folder = settings.data or Path(tempfile.mkdtemp(prefix="tallystream-demo-"))
     keep_folder = True
-    with Display(settings.number, (SENT, PROCESSED), to=sys.stderr if settings.as_json else sys.stdout) as display:
-        try:
-            with interrupts.installed():
-                code = _run(settings, folder, display, interrupts)
-            keep_folder = code != 0
-        except KeyboardInterrupt:
-            display.say("Stopped, with everything that was started.")
-            code, keep_folder = INTERRUPTED, False
-        finally:
-            if keep_folder:
-                display.say(f"Journals and logs are kept in {folder}")
+    display = Display(sys.stderr if settings.as_json else sys.stdout)
+    try:
+        with interruptible() as check:
+            code = _run(settings, folder, display, check)
+        keep_folder = code != 0
+    except KeyboardInterrupt:
+        display.say("Stopped, with everything that was started.")
+        code, keep_folder = INTERRUPTED, False
+    finally:
+        if keep_folder:
+            display.say(f"Journals and logs are kept in {folder}")
     if not keep_folder and settings.data is None:
         shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
-def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Interrupts) -> int:
+def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable[[], None]) -> int:
     started_at = time.monotonic()
     topics = Topics()
     with ExitStack() as stack:
         # Internal metrics would change between the reading of the sums and of what they are compared with.
         local_settings = SystemSettings(
-            folder / "system",
-            page_port=settings.page_port,
-            page=not settings.headless,
-            own_metrics=False,
+            folder / "system", page_port=settings.page_port, page=not settings.headless, own_metrics=False
         )
-        system = LocalSystem(local_settings, say=lambda line: display.say(f"   {line}"), check=interrupts.check)
-        # The stack runs the callbacks in reverse order, so signals are ignored before anything is stopped.
+        system = LocalSystem(local_settings, say=lambda line: display.say(f"   {line}"), check=check)
         stack.callback(system.stop)
-        stack.callback(interrupts.ignore)
+
+        def progress(**counts: int) -> None:
+            system.tick()
+            display.count(**counts)
+
         reading = stack.enter_context(ThreadPoolExecutor(1)).submit(events.read_events, settings.number)
-        components = "broker, aggregator, shipper" + ("" if settings.headless else ", lag collector, page")
+        components = "broker, aggregator" + ("" if settings.headless else ", lag collector, page")
         with display.step(f"Start {components}"):
             system.start()
         display.say(f"   broker {system.bootstrap_servers}, store {system.store_spec}")
@@ -132,35 +158,35 @@ def _run(settings: DemoSettings, folder: Path, display: Display, interrupts: Int
             folder,
             settings.number,
             sums=sums,
-            display=display,
-            tick=system.tick,
+            progress=progress,
             # Small enough for many reports and commits, large enough that they do not take most of the time.
             batch=max(200, min(2000, settings.number // 400)),
         )
         stack.callback(scenario.kill_all)
-        stack.callback(interrupts.ignore)
         with display.step(f"Send {settings.number:,} flights to a topic of {events.PARTITIONS} partitions"):
             sent = scenario.send(reading.result())
         with display.step("Start app-1, then app-2, which shares the partitions"):
-            scenario.start_both()
+            for one in scenario.apps:
+                scenario.start(one)
         with display.step("kill -9 app-2 between its report and its commit; app-1 takes over"):
             held = scenario.kill()
         display.say(f"   app-2 had reported {held:,} events and not committed them")
         with display.step("Start app-2 again with the same instance ID"):
-            scenario.restart()
+            scenario.start(scenario.apps[1])
         with display.step("Process the rest at full speed, and stop both"):
             scenario.finish()
-        with display.step("Wait until aggregator and shipper have caught up"):
-            catch_up(scenario, servers, topics, sums)
+        with display.step("Wait until the aggregator has summed and shipped all of it"):
+            scenario.catch_up(topics)
         with display.step(f"Replay {topics.metrics}, read the store and the journals, compare"):
-            results = collect(scenario, servers, topics, sums, StoreSettings.parse(system.store_spec), sent=sent)
+            batches = [batch for one in scenario.apps for batch in one.batches()]
+            results = collect(batches, servers, sums, StoreSettings.parse(system.store_spec), sent=sent)
         table = rows(results)
         seconds = time.monotonic() - started_at
         if settings.as_json:
             sys.stdout.write(json.dumps(as_dict(table, display.durations, seconds)) + "\n")
             sys.stdout.flush()
         else:
-            _show(display, table, seconds)
+            display.say(as_text(table, display.durations, seconds))
         if settings.keep:
             _run_until_interrupted(system, display)
         return 0 if exact(table) else 1
@@ -186,15 +212,11 @@ def as_dict(table: Sequence[Row], durations: Sequence[tuple[str, float]], second
     }
 
 
-def _show(display: Display, rows: Sequence[Row], seconds: float) -> None:
-    table = Table("what", "value", "compared with", "value", "agrees")
-    for row in rows:
-        agrees = {None: "", True: "yes", False: "NO"}[row.agrees]
-        table.add_row(row.what, row.value, row.against, row.other, agrees)
-    steps = Table("step", "seconds")
-    for name, duration in display.durations:
-        steps.add_row(name, f"{duration:.1f}")
-    steps.add_row("all", f"{seconds:.1f}")
-    display.console.print(table)
-    display.console.print(steps)
-    display.say("Agreement: exact, to the integer." if exact(rows) else "Agreement: NOT exact.")
+def as_text(table: Sequence[Row], durations: Sequence[tuple[str, float]], seconds: float) -> str:
+    """Return the tables as text, with a last line that says whether all rows agree."""
+    agrees = {None: "", True: "yes", False: "NO"}
+    compared = [("what", "value", "compared with", "value", "agrees")]
+    compared += [(*row[:4], agrees[row.agrees]) for row in table]
+    steps = [("step", "seconds"), *((name, f"{duration:.1f}") for name, duration in [*durations, ("all", seconds)])]
+    result = "exact, to the integer" if exact(table) else "NOT exact"
+    return f"{aligned(compared, right=(1, 3))}\n{aligned(steps, right=())}\nAgreement: {result}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.clients import READING
@@ -12,17 +12,16 @@ from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.times import DAY_MS
-from tallystream_cli.demo.app_metrics import PROCESSED
+from tallystream_cli.demo.app import PROCESSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
 
-Number = int | float
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
-Values = dict[str, Number]
+Values = dict[str, int | float]
 
 FIELDS = {
     "counter": ("count",),
@@ -34,56 +33,15 @@ FIELDS = {
 """The fields of a sum that do not depend on the time of reading, by metric type: no gauges, rates or quantiles."""
 
 
-class Decrease(NamedTuple):
-    """The values of a counter before and after it decreased."""
-
-    before: int
-    after: int
-
-
-class LatestSums:
-    """The latest row of each key. `decreases` are those of `PROCESSED`."""
-
-    def __init__(self) -> None:
-        self.rows: dict[Key, sums.Sum] = {}
-        self.decreases: list[Decrease] = []
-
-    def add(self, value: bytes) -> None:
-        """Add a row.
-
-        Raises:
-            msgspec.DecodeError: it is not a sum.
-        """
-        row = sums.decode(value)
-        key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
-        previous = self.rows.get(key)
-        if previous is not None and row.name == PROCESSED and (row.count or 0) < (previous.count or 0):
-            self.decreases.append(Decrease(previous.count or 0, row.count or 0))
-        self.rows[key] = row
-
-    def count(self, name: str = PROCESSED) -> int:
-        """Return a counter's sum over all tags, 0 before the first row."""
-        return sum(row.count or 0 for key, row in self.rows.items() if key[1:3] == (name, "counter"))
-
-    def values(self) -> dict[Key, Values]:
-        """Return the fields of every metric that do not depend on the time of reading."""
-        return {key: _values(row, FIELDS[key[2]]) for key, row in self.rows.items() if key[2] in FIELDS}
-
-
-def _values(row: sums.Sum, fields: tuple[str, ...]) -> Values:
-    return {name: value for name in fields if (value := getattr(row, name)) is not None}
-
-
-def positions_covered(values: Mapping[Key, Values]) -> int:
-    """Return the number of different offsets that the positions among the sums cover."""
-    return sum(int(row["position"]) - int(row["start"]) for key, row in values.items() if key[2] == "position")
-
-
 class SumsReader:
-    """Reads `metrics-agg` from its beginning, up to its end with each `refresh`."""
+    """Reads `metrics-agg` from its beginning, up to its end with each `refresh`.
+
+    `rows` has the latest row of each key, and `decreases` counts those in which `PROCESSED` was lower than before.
+    """
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self.sums = LatestSums()
+        self.rows: dict[Key, sums.Sum] = {}
+        self.decreases = 0
         broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
         self._tail = Tail(broker, lambda: [Place(topic, 0)])
 
@@ -95,11 +53,36 @@ class SumsReader:
         """
         for records in self._tail.to_end():
             for record in records:
-                self.sums.add(record.value or b"")
+                self.add(sums.decode(record.value or b""))
+
+    def add(self, row: sums.Sum) -> None:
+        """Take a row as the latest one of its key."""
+        key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
+        before = self.rows.get(key)
+        if before is not None and row.name == PROCESSED and (row.count or 0) < (before.count or 0):
+            self.decreases += 1
+        self.rows[key] = row
+
+    def count(self) -> int:
+        """Return the sum of `PROCESSED` over all tags, 0 before the first row."""
+        return sum(row.count or 0 for key, row in self.rows.items() if key[1:3] == (PROCESSED, "counter"))
+
+    def values(self) -> dict[Key, Values]:
+        """Return the fields of every metric that do not depend on the time of reading."""
+        return {
+            key: {name: value for name in FIELDS[key[2]] if (value := getattr(row, name)) is not None}
+            for key, row in self.rows.items()
+            if key[2] in FIELDS
+        }
 
     def close(self) -> None:
         """Release the connection."""
         self._tail.close()
+
+
+def positions_covered(values: Mapping[Key, Values]) -> int:
+    """Return the number of different offsets that the positions among the sums cover."""
+    return sum(int(row["position"]) - int(row["start"]) for key, row in values.items() if key[2] == "position")
 
 
 def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:

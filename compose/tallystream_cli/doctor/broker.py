@@ -1,4 +1,4 @@
-"""Checks of the brokers: what they know of topics and groups, and what this user may do. Asking creates nothing.
+"""Checks of the brokers: their topics and transactions, and whether an aggregator runs. Asking creates nothing.
 
 A request about a group makes a broker create the topic of its groups' offsets, and a transactional ID, which can be
 asked for only by opening it, that of the transactions. So they are asked for only once an aggregator has run.
@@ -39,45 +39,26 @@ _NO_GROUP = {
 }
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
-Operations = frozenset[str]
-"""The operations that this user may perform, in Kafka's words: Read, DescribeConfigs."""
-
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic. `leaderless` are partitions without a leader. `config` is None if this user may not see it."""
+class Brokers:
+    """What the brokers know. `topics` and `groups` are the descriptions of confluent-kafka by name.
 
-    partitions: int
-    operations: Operations | None
-    config: Mapping[str, str] | None = None
-    leaderless: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A consumer group: the hosts of the members with partitions, and the number of other members."""
-
-    operations: Operations | None
-    active: tuple[str, ...] = ()
-    waiting: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The brokers. Topics and groups in `refused` may exist: this user may not describe them.
-
-    `transactions` is "" if a transactional ID could be opened, or else the name of Kafka's error; None: none was tried.
+    `configs` lacks topics whose configuration this user may not see. Topics and groups in `refused` may exist: this
+    user may not describe them. `transactions` is "" if a transactional ID could be opened, or else the name of Kafka's
+    error; None: none was tried.
     """
 
     servers: str
-    brokers: int
-    topics: Mapping[str, Topic] = field(default_factory=dict)
-    groups: Mapping[str, Group] = field(default_factory=dict)
+    number: int
+    topics: Mapping[str, Any]
+    configs: Mapping[str, Mapping[str, str]]
+    groups: Mapping[str, Any] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     transactions: str | None = None
 
 
-def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], transactional_id: str) -> Cluster:
+def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], transactional_id: str) -> Brokers:
     """Return what the brokers know of the topics and some groups. `kafka` are librdkafka's options.
 
     Once an aggregator has run, `transactional_id` is opened, which nobody uses; no transaction is begun.
@@ -94,19 +75,19 @@ def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], trans
         admin.describe_topics(TopicCollection(sorted(policies(topics))), **options),
         missing={KafkaError.UNKNOWN_TOPIC_OR_PART},
     )
-    configs = _configs(admin, described)
     found: dict[str, Any] = {}
     has_run = topics.ledger in described and _end(admin, topics.ledger) > 0
     if has_run:
         found, hidden = _split(admin.describe_consumer_groups(sorted(groups), **options), missing=_NO_GROUP)
         refused |= hidden
-    return Cluster(
-        servers=kafka["bootstrap.servers"],
-        brokers=len(admin.describe_cluster(request_timeout=TIMEOUT_S).result().nodes),
-        topics={name: _topic(one, configs.get(name)) for name, one in described.items()},
-        groups={name: _group(one) for name, one in found.items()},
-        refused=refused,
-        transactions=_open(kafka, transactional_id) if has_run else None,
+    return Brokers(
+        kafka["bootstrap.servers"],
+        len(admin.describe_cluster(request_timeout=TIMEOUT_S).result().nodes),
+        described,
+        _configs(admin, described),
+        found,
+        refused,
+        _open(kafka, transactional_id) if has_run else None,
     )
 
 
@@ -141,23 +122,6 @@ def _end(admin: AdminClient, topic: str) -> int:
     return int(answers[place].result().offset)
 
 
-def _topic(found: Any, config: Mapping[str, str] | None) -> Topic:
-    leaderless = tuple(one.id for one in found.partitions if one.leader is None or one.leader.id < 0)
-    return Topic(len(found.partitions), _operations(found.authorized_operations), config, leaderless)
-
-
-def _group(found: Any) -> Group:
-    holders = tuple(one.host.lstrip("/") for one in found.members if one.assignment.topic_partitions)
-    return Group(_operations(found.authorized_operations), holders, len(found.members) - len(holders))
-
-
-def _operations(found: Iterable[Any] | None) -> Operations | None:
-    """Return Kafka's words, such as DescribeConfigs, None if the broker does not tell."""
-    if found is None:
-        return None
-    return frozenset("".join(word.capitalize() for word in one.name.split("_")) for one in found)
-
-
 def _open(kafka: Mapping[str, str], transactional_id: str) -> str:
     options = {**kafka, "transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
     try:
@@ -167,17 +131,17 @@ def _open(kafka: Mapping[str, str], transactional_id: str) -> str:
     return ""
 
 
-def findings(cluster: Cluster, names: Topics) -> Iterator[Finding]:
+def findings(brokers: Brokers, names: Topics) -> Iterator[Finding]:
     """Check the brokers, their transactions, each topic, and whether an aggregator runs."""
-    yield ok("broker", f"{cluster.servers}: {_count(cluster.brokers, 'broker')}")
-    yield transactions(cluster)
-    yield from topics(cluster, names)
-    yield lease(cluster, names)
+    yield ok("broker", f"{brokers.servers}: {_count(brokers.number, 'broker')}")
+    yield transactions(brokers)
+    yield from topics(brokers, names)
+    yield lease(brokers, names)
 
 
-def transactions(cluster: Cluster) -> Finding:
+def transactions(brokers: Brokers) -> Finding:
     """Check that a transaction can have our timeout."""
-    check, opened = "transactions", cluster.transactions
+    check, opened = "transactions", brokers.transactions
     if opened is None:
         return not_checked(check, "no aggregator has run yet")
     if opened.endswith("AUTHORIZATION_FAILED"):
@@ -186,76 +150,75 @@ def transactions(cluster: Cluster) -> Finding:
         limit = f"{TRANSACTION_TIMEOUT_MS} or more"
         return failed(check, f"transaction.max.timeout.ms of the brokers is not {limit}", f"set it to {limit}")
     if opened:
-        return failed(
-            check, f"no transactional ID can be opened: {opened}", "check the replicas of __transaction_state"
-        )
+        remedy = "check the replicas of __transaction_state"
+        return failed(check, f"no transactional ID can be opened: {opened}", remedy)
     return ok(check, "they can be begun")
 
 
-def topics(cluster: Cluster, names: Topics) -> Iterator[Finding]:
+def topics(brokers: Brokers, names: Topics) -> Iterator[Finding]:
     """Check each topic: whether it exists, its partitions and its configuration."""
     expected = policies(names)
-    if names.shards not in cluster.topics:  # a table of one shard does not have it
+    if names.shards not in brokers.topics:  # a table of one shard does not have it
         del expected[names.shards]
-    if not cluster.refused and not any(name in cluster.topics for name in expected):
+    if not brokers.refused and not any(name in brokers.topics for name in expected):
         remedy = "start tallystream aggregate, which creates them, or correct --topic-prefix"
         yield warning("topics", f"{', '.join(expected)} do not exist yet", remedy)
         return
+    several = {names.metrics, names.table, names.shards, *names.otlp}
     for name, policy in expected.items():
         check = f"topic {name}"
-        if name in cluster.refused:
+        if name in brokers.refused:
             yield not_checked(check, "this user may not describe it, or it does not exist", f"allow Describe on {name}")
-        elif name not in cluster.topics:
+        elif name not in brokers.topics:
             yield failed(check, "it does not exist", "start tallystream aggregate, which creates it")
+        elif leaderless := [
+            str(one.id) for one in brokers.topics[name].partitions if one.leader is None or one.leader.id < 0
+        ]:
+            yield failed(check, f"no leader of partition {', '.join(leaderless)}", "start the broker that has it")
+        elif (number := len(brokers.topics[name].partitions)) > 1 and name not in several:
+            remedy = "stop all commands, delete the topic, and start the aggregator, which creates it"
+            yield failed(check, f"{number} partitions, but it must have one", remedy)
+        elif name not in brokers.configs:
+            yield not_checked(check, "this user may not see its configuration", f"allow DescribeConfigs on {name}")
         else:
-            several = name in (names.metrics, names.table, names.shards, *names.otlp)
-            yield _topic_finding(check, name, cluster.topics[name], policy, several=several)
+            yield _configuration(check, name, policy, brokers.configs[name], number)
 
 
-def _topic_finding(check: str, name: str, found: Topic, policy: Mapping[str, str], *, several: bool) -> Finding:
-    if found.leaderless:
-        numbers = ", ".join(map(str, found.leaderless))
-        return failed(check, f"no leader of partition {numbers}", "start the broker that has it")
-    if not several and found.partitions > 1:
-        remedy = "stop all commands, delete the topic, and start the aggregator, which creates it"
-        return failed(check, f"{found.partitions} partitions, but it must have one", remedy)
-    if found.config is None:
-        return not_checked(check, "this user may not see its configuration", f"allow DescribeConfigs on {name}")
-    wrong, lower = differences(policy, found.config)
-    if not wrong and not lower:
-        return ok(check, f"{_count(found.partitions, 'partition')}, configured as in docs/record.md")
-    text = "; ".join(f"{key} is {found.config.get(key)}, not {policy[key]}" for key in wrong + lower)
-    entries = ",".join(f"{key}={policy[key]}" for key in wrong + lower)
-    remedy = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {entries}"
-    return (failed if wrong else warning)(check, text, remedy)
+def _configuration(
+    check: str, name: str, policy: Mapping[str, str], config: Mapping[str, str], partitions: int
+) -> Finding:
+    """Compare a configuration with the policy. A longer time or a larger size is an operator's choice.
 
-
-def differences(policy: Mapping[str, str], config: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the entries that break the system, and the numbers that are below those of the policy.
-
-    A longer time or a larger size is an operator's choice. -1 is unlimited.
+    Other words break the system, and lower numbers are a warning. -1 is unlimited.
     """
-    wrong, lower = [], []
-    for key, value in policy.items():
-        found = config.get(key, "")
-        if not value.isdigit():
-            wrong += [key] if found != value else []
-        elif found != "-1" and (not found.isdigit() or int(found) < int(value)):
-            lower.append(key)
-    return wrong, lower
+    other = {key for key, value in policy.items() if not value.isdigit() and config.get(key) != value}
+    lower = {
+        key
+        for key, value in policy.items()
+        if value.isdigit() and (found := config.get(key, "")) != "-1" and int(found or 0) < int(value)
+    }
+    wrong = [key for key in policy if key in other | lower]
+    if not wrong:
+        return ok(check, f"{_count(partitions, 'partition')}, configured as in docs/record.md")
+    text = "; ".join(f"{key} is {config.get(key)}, not {policy[key]}" for key in wrong)
+    entries = ",".join(f"{key}={policy[key]}" for key in wrong)
+    remedy = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {entries}"
+    return (failed if other else warning)(check, text, remedy)
 
 
-def lease(cluster: Cluster, names: Topics) -> Finding:
+def lease(brokers: Brokers, names: Topics) -> Finding:
     """Check whether an aggregator runs: whether one has the lease."""
     check, group = "aggregator", names.prefix + GROUP
-    if group in cluster.refused:
+    if group in brokers.refused:
         remedy = f"allow Describe on the group {group}"
         return not_checked(check, f"this user may not describe the group {group}", remedy)
-    found = cluster.groups.get(group)
-    if found is not None and found.active:
-        standby = f", {_count(found.waiting, 'other')} waiting" if found.waiting else ""
-        return ok(check, f"one runs on {', '.join(found.active)} and has the lease{standby}")
-    return warning(check, "none runs, so nothing is summed", "start tallystream aggregate")
+    members = brokers.groups[group].members if group in brokers.groups else []
+    holders = [one.host.lstrip("/") for one in members if one.assignment.topic_partitions]
+    if not holders:
+        return warning(check, "none runs, so nothing is summed", "start tallystream aggregate")
+    waiting = len(members) - len(holders)
+    standby = f", {_count(waiting, 'other')} waiting" if waiting else ""
+    return ok(check, f"one runs on {', '.join(holders)} and has the lease{standby}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from confluent_kafka import KafkaException
 
@@ -14,43 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-class Status(StrEnum):
-    """The result of a check in one word."""
+class Finding(NamedTuple):
+    """The result of one check: what was checked, what was found, and what to do, empty if nothing is to do.
 
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    NOT_CHECKED = "not checked"
+    A `warning` does not keep the system from working. What `failed` keeps a command from working, or loses data.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check: what was checked, what was found, and what to do, empty if nothing is to do."""
-
-    status: Status
+    status: Literal["ok", "warning", "failed", "not checked"]
     check: str
     found: str
     remedy: str = ""
 
 
-def ok(check: str, found: str) -> Finding:
-    """Return the finding of a check that found nothing wrong."""
-    return Finding(Status.OK, check, found)
-
-
-def warning(check: str, found: str, remedy: str) -> Finding:
-    """Return a finding that does not keep the system from working."""
-    return Finding(Status.WARNING, check, found, remedy)
-
-
-def failed(check: str, found: str, remedy: str = "") -> Finding:
-    """Return a finding that keeps a command from working, or that makes it lose data."""
-    return Finding(Status.FAILED, check, found, remedy)
-
-
-def not_checked(check: str, why: str, remedy: str = "") -> Finding:
-    """Return the finding of a check that could not be done."""
-    return Finding(Status.NOT_CHECKED, check, why, remedy)
+ok, warning, failed, not_checked = (
+    partial(Finding, "ok"),
+    partial(Finding, "warning"),
+    partial(Finding, "failed"),
+    partial(Finding, "not checked"),
+)
 
 
 def of_error(check: str, error: BaseException) -> Finding:

@@ -12,7 +12,8 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator import java
 from tallystream_cli.doctor import broker, permissions
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, of_error, ok, warning
-from tallystream_cli.doctor.store import check_store, writable
+from tallystream_cli.doctor.store import check_store
+from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,10 +53,12 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
         yield not_checked("store", "none is named", "give --store")
     else:
         yield from guarded("store", lambda: check_store(store, settings.commands))
-    if (checkpoint := settings.checkpoint) is None:
+    if (path := settings.checkpoint) is None:
         yield not_checked("checkpoint", "none is named", "give --checkpoint")
+    elif unwritable(path) is None:  # a damaged one is made again, from the table
+        yield ok("checkpoint", f"this user may write {path} and beside it")
     else:
-        yield _checkpoint(checkpoint)
+        yield failed("checkpoint", f"this user may not write {path} or beside it", "allow it, or run as its user")
 
 
 def package(check: str, name: str, needed_by: str, remedy: str) -> Finding:
@@ -72,9 +75,9 @@ def _java() -> list[Finding]:
 
 def _broker(settings: DoctorSettings) -> Iterator[Finding]:
     topics = settings.topics
-    groups, unused = permissions.group_names(topics.prefix), permissions.transactional_id(topics.prefix)
+    unused_id = f"{topics.prefix}tallystream-aggregator-doctor"  # the aggregator's permission covers it
     try:
-        found = broker.fetch(settings.kafka, topics, groups, unused)
+        found = broker.fetch(settings.kafka, topics, permissions.group_names(topics.prefix), unused_id)
     except Exception as error:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
@@ -85,10 +88,3 @@ def _broker(settings: DoctorSettings) -> Iterator[Finding]:
     yield from broker.findings(found, topics)
     for command in settings.commands:
         yield permissions.of_command(found, topics, command)
-
-
-def _checkpoint(path: Path) -> Finding:
-    """Check the folder. Whether its content is usable is not checked: a damaged one is made again, from the table."""
-    if writable(path) and writable(path.absolute().parent):
-        return ok("checkpoint", f"this user may write {path} and beside it")
-    return failed("checkpoint", f"this user may not write {path} or beside it", "allow it, or run as its user")

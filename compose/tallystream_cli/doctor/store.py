@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.stores import open_reader, open_sink
 from tallystream_cli.doctor.findings import failed, not_checked, of_error, ok, warning
 from tallystream_cli.influx_tokens import PERMISSIONS
+from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.findings import Finding
@@ -27,13 +27,6 @@ RIGHTS = {
 """What each command does with the bucket."""
 
 
-class Rights(NamedTuple):
-    """What a token may do with the bucket: the error of a query and of a write of no points, None if it succeeded."""
-
-    read: TallystreamError | None
-    write: TallystreamError | None
-
-
 def check_store(settings: StoreSettings, commands: Iterable[str]) -> Iterator[Finding]:
     """Check a store. `commands` are those that will use it; if there are none, one right is enough.
 
@@ -45,7 +38,8 @@ def check_store(settings: StoreSettings, commands: Iterable[str]) -> Iterator[Fi
     elif settings.kind == "local":
         yield from local(settings)
     elif settings.kind == "influxdb":
-        yield rights(Rights(_error(lambda: _read(settings)), _error(lambda: _set_up(settings))), settings, commands)
+        tried = {"read": _error(_read, settings), "write": _error(_set_up, settings)}
+        yield rights(tried, settings, commands)
     else:
         _set_up(settings)
         yield ok(CHECK, f"{settings.spec} accepts points")
@@ -59,23 +53,19 @@ def local(settings: StoreSettings) -> Iterator[Finding]:
         yield ok(CHECK, str(path))
     else:
         yield ok(CHECK, f"{path} does not exist yet; ship or lag collect creates it")
-    if not writable(path):
+    if unwritable(path):
         remedy = "allow it, if this user runs ship or lag collect"
         yield warning(f"{CHECK}: file", f"this user may not write {path}", remedy)
 
 
-def writable(path: Path) -> bool:
-    """Return whether this user may write a file or folder, or create it."""
-    path = path.absolute()
-    found = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
-    return (found == path or found.is_dir()) and os.access(found, os.W_OK)
+def rights(tried: Mapping[str, TallystreamError | None], settings: StoreSettings, commands: Iterable[str]) -> Finding:
+    """Check what the token may do against what the commands need; without commands, one right is enough.
 
-
-def rights(found: Rights, settings: StoreSettings, commands: Iterable[str]) -> Finding:
-    """Check what the token may do against what the commands need; without commands, one right is enough."""
-    if found.read is not None and found.write is not None:
-        return of_error(CHECK, found.write)
-    allowed = [action for action, error in found._asdict().items() if error is None]
+    `tried` has the error of a query and of a write of no points, None if it succeeded.
+    """
+    allowed = [action for action, error in tried.items() if error is None]
+    if not allowed and (error := tried["write"]) is not None:
+        return of_error(CHECK, error)
     needed = {action for command in commands for action in RIGHTS.get(command, ())}
     if lacking := sorted(needed - set(allowed)):
         remedy = "name a token that may, in INFLUXDB_TOKEN or INFLUXDB_TOKEN_FILE (docs/security.md)"
@@ -94,9 +84,9 @@ def _set_up(settings: StoreSettings) -> None:
         sink.setup()
 
 
-def _error(call: Callable[[], None]) -> TallystreamError | None:
+def _error(call: Callable[[StoreSettings], None], settings: StoreSettings) -> TallystreamError | None:
     try:
-        call()
+        call(settings)
     except TallystreamError as error:
         return error
     return None

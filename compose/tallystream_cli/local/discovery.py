@@ -43,12 +43,12 @@ def find(folder: Path = FOLDER) -> RunningSystem | None:
 
     Another user could name a store in that file to which the command would send this user's token.
     """
-    path = folder / state_file.NAME
     try:
-        state = state_file.read(path) if path.stat().st_uid == os.geteuid() else None
+        own = (folder / state_file.NAME).stat().st_uid == os.geteuid()
+        state = state_file.running(folder) if own else None
     except (OSError, TallystreamError):
         return None
-    return RunningSystem(folder.absolute(), state) if state is not None and state.supervisor.alive() else None
+    return None if state is None else RunningSystem(folder.absolute(), state)
 
 
 def resolve_cluster(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> Cluster:

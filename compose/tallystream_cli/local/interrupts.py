@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP as a KeyboardInterrupt, so that one orderly stop follows."""
+"""SIGINT, SIGTERM and SIGHUP as a KeyboardInterrupt of code that asks for it, so that one orderly stop follows."""
 
 from __future__ import annotations
 
@@ -6,48 +6,29 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tallystream_cli.servers.process import SIGNALS
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
-class Interrupts:
-    """Raises KeyboardInterrupt on the first signal; later signals have no effect, so they can't cut the stop short.
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Handle the signals inside the block: yield a function that raises KeyboardInterrupt after the first of them.
 
-    Python discards an exception that a signal handler raises inside a callback or a finalizer. Code that waits
-    therefore calls `check`, which raises again until `ignore` is called.
+    A stop that does not call it is not cut short by later signals. An ignored SIGHUP stays ignored: with nohup, the
+    process runs on when its terminal is closed. Only the main thread may call this.
     """
+    received: list[int] = []
 
-    def __init__(self) -> None:
-        self._requested = False
-        self._ignored = False
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Handle the signals inside the block. Only the main thread may call this.
-
-        An ignored SIGHUP stays ignored: with nohup, the process runs on when its terminal is closed.
-        """
-        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        handled = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
-        before = {number: signal.signal(number, self._interrupt) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def check(self) -> None:
-        """Raise KeyboardInterrupt if there was a signal and `ignore` was not called."""
-        if self._requested and not self._ignored:
+    def check() -> None:
+        if received:
             raise KeyboardInterrupt
 
-    def ignore(self) -> None:
-        """Ignore all signals from now on."""
-        self._ignored = True
-
-    def _interrupt(self, _number: int, _frame: object) -> None:
-        first, self._requested = not self._requested, True
-        if first:
-            self.check()
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in handled}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,66 +3,82 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tallystream.errors import TallystreamError
+from tallystream_cli.servers.process import POLL_S, Server, StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tallystream_cli.local.component import Component
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 HEALTHY_AFTER_S = 60.0
 """After a run of this length, the pause before the next restart is the shortest one again."""
-POLL_S = 0.1
 
 State = Literal["waiting", "starting", "up", "died", "stopped"]
 
 
-class StartError(TallystreamError):
-    """A component did not start; the message ends with the last lines of its log."""
+class Command(Server):
+    """A command as a component, which creates the file `ready_file` when it is ready."""
 
+    start_timeout_s = 300.0  # a start takes half a minute, but minutes on a busy machine
 
-@dataclass(slots=True)
-class Backoff:
-    """The pauses between the restarts of one component."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        ready_file: Path,
+        env: Mapping[str, str | None] | None = None,
+    ) -> None:
+        super().__init__(name, log)
+        self._command = list(command)
+        self._ready_file = ready_file
+        self._env = env
 
-    deaths: int = 0
+    def begin(self) -> None:
+        """Start the process and return at once."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._ready_file.unlink(missing_ok=True)
+        self._spawn(self._command, self._env)
 
-    def next_pause(self, ran_s: float) -> float:
-        """Return the pause in seconds before the next restart: 0.5, 1, 2 … 30; `ran_s` is how long it ran."""
-        if ran_s >= HEALTHY_AFTER_S:
-            self.deaths = 0
-        self.deaths += 1
-        return float(min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self.deaths - 1, 30)))
+    def ready(self) -> bool:
+        """Return whether the ready file exists."""
+        return self._ready_file.exists()
 
 
 @dataclass(slots=True)
 class Watched:
-    """A component with its state; times are of the supervisor's clock, in seconds."""
+    """A component with its state; times are of the supervisor's clock, in seconds. `deaths` are those in a row."""
 
-    component: Component
+    component: Server
     state: State = "waiting"
     restarts: int = 0
+    deaths: int = 0
     started_at: float = 0.0
     restart_at: float = 0.0
-    backoff: Backoff = field(default_factory=Backoff)
+
+    def next_pause(self, ran_s: float) -> float:
+        """Return the seconds until the next restart after a death: 0.5, 1, 2 … 30; `ran_s` is how long it ran."""
+        self.deaths = 1 if ran_s >= HEALTHY_AFTER_S else self.deaths + 1
+        return float(min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self.deaths - 1, 30)))
 
 
 class Supervisor:
     """Keeps components running. One thread uses it.
 
-    `say` gets a sentence for each event. `on_change` gets all components after each change of a state.
+    `say` gets a sentence for each event. `on_change` is called after each change of a state.
     """
 
     def __init__(
         self,
-        components: Sequence[Component],
+        components: Sequence[Server],
         *,
         say: Callable[[str], None],
-        on_change: Callable[[Sequence[Watched]], None] = lambda _: None,
+        on_change: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -72,43 +88,46 @@ class Supervisor:
         self._clock = clock
         self._sleep = sleep
 
-    def start(self, *, on_ready: Callable[[str], None] = lambda _: None) -> None:
-        """Start the first component, which the others need, then the others together; return when all are ready.
-
-        `on_ready` gets the name of each component that is ready.
+    def start(self, group: Sequence[Watched]) -> None:
+        """Start some of the components together, and return when all of them are ready.
 
         Raises:
             StartError: a component ended, or was not ready in time.
         """
-        for group in (self.watched[:1], self.watched[1:]):
+        for watched in group:
+            self._begin(watched)
+        while any(watched.state == "starting" for watched in group):
             for watched in group:
-                self._begin(watched)
-            while any(watched.state == "starting" for watched in group):
-                for watched in group:
-                    if watched.state == "starting" and self._became_ready(watched):
-                        on_ready(watched.component.name)
-                self._sleep(POLL_S)
-
-    def _became_ready(self, watched: Watched) -> bool:
-        component, passed = watched.component, self._clock() - watched.started_at
-        code = component.poll()
-        if code is not None:
-            raise StartError(f"{component.name}: exited with code {code}:\n{component.last_output()}")
-        if component.ready():
-            self._set(watched, "up")
-            self._say(f"{component.name} is up after {passed:.1f} s")
-            return True
-        if passed > component.start_timeout_s:
-            raise StartError(f"{component.name}: not up after {passed:.0f} s:\n{component.last_output()}")
-        return False
+                self._check_start(watched, "is up")
+            self._sleep(POLL_S)
 
     def tick(self) -> None:
         """Check every component once: detect those that died, restart those whose pause has ended."""
         for watched in self.watched:
-            if watched.state in {"up", "starting"}:
-                self._check(watched)
+            if watched.state == "starting":
+                try:
+                    self._check_start(watched, "is up again")
+                except StartError as error:
+                    watched.component.stop()
+                    self._mark_died(watched, f"did not start ({error})")
+            elif watched.state == "up" and (code := watched.component.poll()) is not None:
+                self._mark_died(watched, f"died (code {code})")
             elif watched.state == "died" and self._clock() >= watched.restart_at:
                 self._restart(watched)
+
+    def stop(self) -> None:
+        """Stop every component, the last one first. May be called again."""
+        for watched in reversed(self.watched):
+            if watched.state not in {"waiting", "stopped"}:
+                watched.component.stop()
+                self._set(watched, "stopped")
+                self._say(f"{watched.component.name} is stopped")
+
+    def _check_start(self, watched: Watched, what: str) -> None:
+        passed = self._clock() - watched.started_at
+        if watched.state == "starting" and watched.component.became_ready(passed):
+            self._set(watched, "up")
+            self._say(f"{watched.component.name} {what} after {passed:.1f} s")
 
     def _restart(self, watched: Watched) -> None:
         watched.restarts += 1
@@ -119,38 +138,18 @@ class Supervisor:
         else:
             self._say(f"{watched.component.name}: restart {watched.restarts}")
 
-    def stop(self) -> None:
-        """Stop every component, the last one first. May be called again."""
-        for watched in reversed(self.watched):
-            if watched.state not in {"waiting", "stopped"}:
-                watched.component.stop()
-                self._set(watched, "stopped")
-                self._say(f"{watched.component.name} is stopped")
-
-    def _check(self, watched: Watched) -> None:
-        component, passed = watched.component, self._clock() - watched.started_at
-        code = component.poll()
-        if code is not None:
-            self._mark_died(watched, f"died (code {code})")
-        elif watched.state == "starting" and component.ready():
-            self._set(watched, "up")
-            self._say(f"{component.name} is up again after {passed:.1f} s")
-        elif watched.state == "starting" and passed > component.start_timeout_s:
-            component.stop()
-            self._mark_died(watched, f"was not up after {passed:.0f} s and is stopped")
-
     def _mark_died(self, watched: Watched, how: str) -> None:
-        pause = watched.backoff.next_pause(self._clock() - watched.started_at)
+        pause = watched.next_pause(self._clock() - watched.started_at)
         watched.restart_at = self._clock() + pause
         self._set(watched, "died")
         self._say(f"{watched.component.name} {how}; it is restarted in {pause:g} s")
 
     def _begin(self, watched: Watched) -> None:
-        # The state changes first, so that `stop` also stops a component whose start Ctrl-C interrupts.
+        # The state changes first, so that `stop` also stops a component whose start fails.
         watched.state, watched.started_at = "starting", self._clock()
         watched.component.begin()
         self._set(watched, "starting")
 
     def _set(self, watched: Watched, state: State) -> None:
         watched.state = state
-        self._on_change(self.watched)
+        self._on_change()

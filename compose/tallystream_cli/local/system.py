@@ -1,13 +1,12 @@
-"""The local system: broker, aggregator, shipper, lag collector and page, with all data in one folder."""
+"""The local system: broker, aggregator, lag collector and page, with all data in one folder."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Self
 
 from tallystream.errors import ConfigError
@@ -16,14 +15,16 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.local import state_file
-from tallystream_cli.local.component import Command, Component
-from tallystream_cli.local.supervisor import Supervisor, Watched
+from tallystream_cli.local.supervisor import Command, Supervisor
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from tallystream_cli.local.supervisor import Watched
+    from tallystream_cli.servers.process import Server
 
 NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
 """Variables (or their prefixes) that describe another cluster."""
@@ -33,19 +34,10 @@ NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYST
 class SystemSettings:
     """The settings of a local system.
 
-    Attributes:
-        data: the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs.
-        broker_port: 0 selects a free port at each start.
-        page_port: the same for the page.
-        store: None for the local store in `data`.
-        page: whether the page and the lag collector run.
-        own_metrics: whether aggregator and shipper report internal metrics.
-        otlp_topics: the topics of OpenTelemetry metrics that the aggregator reads.
-        lag_interval_s: the interval of the lag collector.
-        extra_env: added to the environment of the commands.
-
-    Raises:
-        ConfigError: there is no such port.
+    `data` is the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs. A port
+    of 0 is a free one at each start. Without a `store` it is the local one in `data`. `page` says whether the page and
+    the lag collector run, `own_metrics` whether the aggregator reports internal metrics. `otlp_topics` are the topics
+    of OpenTelemetry metrics that it reads.
     """
 
     data: Path
@@ -55,15 +47,6 @@ class SystemSettings:
     page: bool = True
     own_metrics: bool = True
     otlp_topics: tuple[str, ...] = ()
-    lag_interval_s: float = 2.0
-    extra_env: dict[str, str] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        for option, port in (("--broker-port", self.broker_port), ("--page-port", self.page_port)):
-            if not 0 <= port <= 65_535:
-                raise ConfigError(option, port, "give a port from 1 to 65535, or 0 for a free one")
-        if self.page and self.page_port == self.broker_port != 0:
-            raise ConfigError("--page-port", self.page_port, "the broker has this port: give another one, or 0")
 
 
 class LocalSystem:
@@ -84,9 +67,11 @@ class LocalSystem:
             port=settings.broker_port or free_port(),
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
             properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
+            env={state_file.FOLDER_ENV: str(settings.data)},
         )
+        self._store = settings.store or StoreSettings("local", str(settings.data / "store.db"))
         self._page_port = settings.page_port or free_port()
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._up = False
         self._check = check
         self._supervisor = Supervisor(self._components(), say=say, on_change=self._write_state, sleep=self._sleep)
@@ -104,8 +89,7 @@ class LocalSystem:
     @property
     def store_spec(self) -> str:
         """The store, as a value of --store."""
-        store = self._settings.store
-        return store.spec if store is not None else f"local:{self._settings.data / 'store.db'}"
+        return self._store.spec
 
     @property
     def watched(self) -> Sequence[Watched]:
@@ -121,15 +105,20 @@ class LocalSystem:
         """
         self._lock_folder()
         try:
-            self._kill_remaining()
+            self._write_state()
+            if killed := state_file.kill_remaining(self._settings.data):
+                self._say(f"killed {killed} processes of an earlier system")
             _require_free("--broker-port", self._settings.broker_port)
             _require_free("--page-port", self._settings.page_port if self._settings.page else 0)
-            self._supervisor.start(on_ready=self._on_ready)
+            self._supervisor.start(self.watched[:1])
+            self._prepare()
+            self._supervisor.start(self.watched[1:])
         except BaseException:
             self.stop()
+            self._check()  # Ctrl-C in a terminal ends a download, too, whose error is of no interest then
             raise
         self._up = True
-        self._write_state(self.watched)
+        self._write_state()
         return self
 
     def tick(self) -> None:
@@ -157,43 +146,38 @@ class LocalSystem:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _on_ready(self, name: str) -> None:
-        if name == "broker":
-            topics = Topics(otlp=self._settings.otlp_topics)
-            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics)
-            self._create_store()
-
-    def _create_store(self) -> None:
-        # The page starts together with the writers of the store, and refuses a store that does not exist.
-        settings = self._settings.store or StoreSettings("local", str(self._settings.data / "store.db"))
-        if settings.kind == "local":
-            store = open_store(settings)
+    def _prepare(self) -> None:
+        """Create what the other components need: the topics, and the store, as the page refuses one that is missing."""
+        topics = Topics(otlp=self._settings.otlp_topics)
+        create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics)
+        if self._store.kind == "local":
+            store = open_store(self._store)
             store.setup()
             store.close()
 
-    def _components(self) -> list[Component]:
+    def _components(self) -> list[Server]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
         own = () if self._settings.own_metrics else ("--no-own-metrics",)
         store = ("--store", self.store_spec)
         otlp = tuple(text for topic in self._settings.otlp_topics for text in ("--otlp-topic", topic))
-        components: list[Component] = [
+        components: list[Server] = [
             self._broker,
-            self._command("aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate")),
-            self._command("ship", *servers, *own, *store, "--rows"),
+            self._command(
+                "aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate"), *store, "--rows"
+            ),
         ]
         if self._settings.page:
-            interval = ("--interval", str(self._settings.lag_interval_s))
             components += [
-                self._command("lag", "collect", *servers, *store, *interval),
+                self._command("lag", "collect", *servers, *store),
                 self._command("page", *store, "--port", str(self._page_port)),
             ]
         return components
 
     def _command(self, name: str, *arguments: str) -> Command:
-        data, store = self._settings.data, self._settings.store
+        data, store = self._settings.data, self._store
         env: dict[str, str | None] = {key: None for key in os.environ if key.startswith(NOT_FOR_COMPONENTS)}
-        env |= self._settings.extra_env
-        if store is not None and store.kind == "influxdb":  # every user can read a command line
+        env[state_file.FOLDER_ENV] = str(data)
+        if store.kind == "influxdb":  # every user can read a command line
             env |= {"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
         ready_file = data / f"{name}.ready"
         return Command(
@@ -208,50 +192,35 @@ class LocalSystem:
         try:
             files.make_folder(self._settings.data)
             files.restrict(self._settings.data, files.FOLDER)
-            lock = (self._settings.data / "lock").open("w", encoding="ascii")
-        except OSError as error:
-            raise ConfigError("--data", str(self._settings.data), f"the system reports: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = state_file.lock(self._settings.data)
         except BlockingIOError as error:
-            lock.close()
             raise ConfigError(
                 "--data",
                 str(self._settings.data),
                 "another system uses it: stop it with tallystream down, or name another folder",
             ) from error
-        self._lock = lock
+        except OSError as error:
+            raise ConfigError("--data", str(self._settings.data), f"the system reports: {error.strerror}") from error
 
-    def _kill_remaining(self) -> None:
-        # If components survived a killed supervisor, they would use the same checkpoints as the new ones.
-        state = state_file.read(self._settings.data / state_file.NAME)
-        if state is not None and (killed := state_file.kill_remaining(state)):
-            self._say(f"killed {killed} processes of an earlier system")
-
-    def _write_state(self, watched: Sequence[Watched]) -> None:
-        this_process, store = state_file.find_process(os.getpid()), self._settings.store
-        if this_process is None:
-            raise AssertionError("the system does not list this process")
+    def _write_state(self) -> None:
         components = [
-            state_file.ComponentState(
-                one.component.name, one.state, one.restarts, state_file.find_process(one.component.pid)
-            )
-            for one in watched
+            state_file.ComponentState(one.component.name, one.state, one.restarts, one.component.pid)
+            for one in self.watched
         ]
         state = state_file.SystemState(
-            this_process,
+            os.getpid(),
             self.bootstrap_servers,
             self.store_spec,
             page_url=self.page_url,
-            org="" if store is None else store.org,
-            bucket="" if store is None else store.bucket,
+            org=self._store.org,
+            bucket=self._store.bucket,
             up=self._up,
             components=components,
         )
-        path = self._settings.data / state_file.NAME
         try:
-            state_file.write(path, state)
+            state_file.write(self._settings.data, state)
         except OSError as error:  # as on a full disk, which must not end an orderly stop
+            path = self._settings.data / state_file.NAME
             self._say(f"{path} can't be written ({error.strerror}): correct that; the next change writes it again")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream.errors import TallystreamError
 from tallystream_aggregator import files, java
 from tallystream_aggregator.kafka import clients
 from tallystream_cli.servers import jars
-from tallystream_cli.servers.process import Server, free_port, spawn, tail
+from tallystream_cli.servers.process import Server, StartError, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +19,6 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
 """The base64 of any 16 bytes; it must not change for an existing data directory."""
-
-START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
-
-
-class BrokerError(TallystreamError):
-    """The broker did not start; the message ends with the last lines of its log."""
 
 
 class KafkaBroker(Server):
@@ -42,12 +33,12 @@ class KafkaBroker(Server):
         heap_mb: the size of Java's heap, in MiB.
         listeners: the ports of further listeners on loopback by protocol, as in {"SASL_SSL": 9093}.
         properties: added to the broker's configuration.
+        env: added to the environment of the broker's process.
     """
 
-    name = "broker"
     jars = "broker"
     """The set of jars that it runs from. Tests also run another version."""
-    start_timeout_s = START_TIMEOUT_S
+    start_timeout_s = 90.0
 
     def __init__(
         self,
@@ -57,36 +48,26 @@ class KafkaBroker(Server):
         heap_mb: int = 512,
         listeners: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(data_dir / "broker.log", stop_timeout_s=STOP_TIMEOUT_S)
+        super().__init__("broker", data_dir / "broker.log")
         self._dir = data_dir.absolute()
         self._port = port
         self._heap_mb = heap_mb
         self._listeners = dict(listeners or {})
         self._properties = dict(properties or {})
+        self._env = env
 
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients: 127.0.0.1 and the port."""
         return f"127.0.0.1:{self._port}"
 
-    def start(self) -> Self:
-        """Start and return when the broker answers.
-
-        Raises:
-            BrokerError: it ended, or did not answer in time.
-            JarsError: its jars can't be downloaded.
-        """
-        if self.pid is None:
-            self.begin()
-            self._wait_until_ready()
-        return self
-
     def begin(self) -> None:
         """Start the process and return at once.
 
         Raises:
-            BrokerError: its data directory can't be formatted.
+            StartError: its data directory can't be formatted.
             JarsError: its jars can't be downloaded.
         """
         classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch(self.jars))
@@ -96,7 +77,7 @@ class KafkaBroker(Server):
         command = [java.launcher(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
             self._format([*command, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
-        self._process = spawn([*command, "kafka.Kafka", str(properties)], self.log, cwd=self._dir)
+        self._spawn([*command, "kafka.Kafka", str(properties)], self._env, cwd=self._dir)
 
     def ready(self) -> bool:
         """Return whether the broker answers; takes up to a second."""
@@ -105,10 +86,6 @@ class KafkaBroker(Server):
             return bool(admin.list_topics(timeout=1.0).brokers)
         except KafkaException:
             return False
-
-    def last_output(self) -> str:
-        """Return the last lines of the log, and its path."""
-        return f"{tail(self.log)}\n({self.log})"
 
     def _write_properties(self) -> Path:
         controller = free_port()
@@ -146,14 +123,4 @@ class KafkaBroker(Server):
     def _format(self, command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=self._dir)
         if done.returncode:
-            raise BrokerError(f"broker: its data directory can't be formatted: {(done.stderr or done.stdout).strip()}")
-
-    def _wait_until_ready(self) -> None:
-        started_at = time.monotonic()
-        while time.monotonic() - started_at < START_TIMEOUT_S:
-            if self.pid is None:
-                raise BrokerError(f"broker: it exited while starting:\n{self.last_output()}")
-            if self.ready():
-                return
-        self.kill()
-        raise BrokerError(f"broker: no answer after {START_TIMEOUT_S:g} s:\n{self.last_output()}")
+            raise StartError(f"broker: its data directory can't be formatted: {(done.stderr or done.stdout).strip()}")

@@ -1,4 +1,4 @@
-"""Processes on loopback: started so that no signal is lost, stopped by process ID, killed when their parent ends."""
+"""Servers on loopback: processes that are killed when their parent ends, and are stopped by process ID."""
 
 from __future__ import annotations
 
@@ -9,53 +9,37 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
+
+from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-T = TypeVar("T")
+POLL_S = 0.1
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def with_deferred_signals(start: Callable[[], T], undo: Callable[[T], object]) -> T:
-    """Return `start()`; Python's handlers of SIGINT, SIGTERM and SIGHUP run after it instead of inside it.
-
-    A fork runs callbacks in the parent and in the child (`logging` and `threading` register some), and Python prints
-    and discards an exception that a signal handler raises in one of them. If a deferred handler raises, `undo` is
-    called with the result. Handlers run only in the main thread; other threads defer nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return start()
-    received: list[int] = []
-    handlers = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
-    try:
-        for number in handlers:
-            signal.signal(number, lambda number, _frame: received.append(number))
-        result = start()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    try:
-        for received_number in dict.fromkeys(received):
-            signal.raise_signal(received_number)
-    except BaseException:
-        undo(result)
-        raise
-    return result
+_reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of 127.0.0.1 on which nothing listens.
+
+    On Linux no other program gets it from the system while this process runs; a server can listen on it.
+    """
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    port = int(probe.getsockname()[1])
+    if sys.platform == "linux":
+        _reserved.append(probe)
+    else:  # a server could not bind it, too
+        probe.close()
+    return port
 
 
 def spawn(
@@ -65,24 +49,19 @@ def spawn(
 
     Because of the session, a terminal's Ctrl-C does not reach the process; its parent stops it, in the right order. On
     Linux it is killed when the thread that started it ends, so a killed parent leaves no server behind. `env` is added
-    to this process's environment; a value of None removes a variable. `cwd` is the working directory. The handler of a
-    signal that arrives meanwhile runs after the start; if it raises, the process is killed.
+    to this process's environment; a value of None removes a variable. `cwd` is the working directory.
     """
     with log.open("ab") as out:
-
-        def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=cwd,
-                env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
-                start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
-            )
-
-        return with_deferred_signals(start, undo=_kill)
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=cwd,
+            env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
+        )
 
 
 def _die_with_parent() -> None:
@@ -90,21 +69,13 @@ def _die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
 def terminate(process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
     """Stop a process with SIGTERM, after `timeout_s` seconds with SIGKILL. Does nothing if it has ended."""
-    if process.poll() is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        _kill(process)
+    process.kill()
+    process.wait()
 
 
 def tail(log: Path, lines: int = 5) -> str:
@@ -112,17 +83,67 @@ def tail(log: Path, lines: int = 5) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
 
-class Server(ABC):
-    """A server whose output is in `log`; `stop_timeout_s` is the time it has to stop before it is killed."""
+class StartError(TallystreamError):
+    """A server did not start; the message ends with the last lines of its log."""
 
-    def __init__(self, log: Path, *, stop_timeout_s: float) -> None:
-        self.log = log
-        self._stop_timeout_s = stop_timeout_s
+
+class Server(ABC):
+    """A server that runs as a process, whose output is appended to `log`.
+
+    What it has started, as Spark's JVM and its workers, belongs to its process group, and ends with it.
+
+    Attributes:
+        start_timeout_s: the time until it must be ready.
+        stop_timeout_s: the time to stop after SIGTERM, before it is killed.
+    """
+
+    start_timeout_s = 60.0
+    stop_timeout_s = 30.0
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name, self.log = name, log
         self._process: subprocess.Popen[bytes] | None = None
+        self._group: int | None = None
 
     @abstractmethod
+    def begin(self) -> None:
+        """Start the process with `_spawn` and return at once."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Return whether it answers; takes a second or two at most."""
+
     def start(self) -> Self:
-        """Start it and return when it answers. Does nothing if it runs."""
+        """Start it and return when it is ready. Does nothing if it runs.
+
+        Raises:
+            StartError: it ended, or was not ready in time.
+        """
+        if self.pid is None:
+            self.begin()
+            began = time.monotonic()
+            try:
+                while not self.became_ready(time.monotonic() - began):
+                    time.sleep(POLL_S)
+            except BaseException:
+                self.kill()
+                raise
+        return self
+
+    def became_ready(self, waited_s: float) -> bool:
+        """Return whether it is ready, `waited_s` seconds after its start.
+
+        Raises:
+            StartError: it has ended, or it had to be ready by now.
+        """
+        code = self.poll()
+        if code is not None:
+            raise StartError(f"{self.name}: exited with code {code}:\n{self.last_output()}")
+        if self.ready():
+            return True
+        if waited_s > self.start_timeout_s:
+            raise StartError(f"{self.name}: not up after {waited_s:.0f} s:\n{self.last_output()}")
+        return False
 
     @property
     def pid(self) -> int | None:
@@ -130,18 +151,42 @@ class Server(ABC):
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def poll(self) -> int | None:
-        """Return the exit code if the process has ended, None while it runs or before it was started."""
-        return None if self._process is None else self._process.poll()
+        """Return the exit code if the process has ended, None while it runs or before it was started.
+
+        Kills what an ended process has left.
+        """
+        code = None if self._process is None else self._process.poll()
+        if code is not None:
+            self._kill_group()
+        return code
 
     def stop(self) -> None:
-        """Stop it. May be called again."""
+        """Stop it with SIGTERM, then with SIGKILL. May be called again."""
         if self._process is not None:
-            terminate(self._process, timeout_s=self._stop_timeout_s)
+            terminate(self._process, timeout_s=self.stop_timeout_s)
+            self.kill()
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, as a crash would."""
+        """Kill it with SIGKILL, as a crash would, with what it has started."""
         if self._process is not None:
-            _kill(self._process)
+            self._kill_group()
+            self._process.wait()
+
+    def last_output(self) -> str:
+        """Return the last lines of the log, and its path."""
+        return f"{tail(self.log)}\n({self.log})"
+
+    def _spawn(
+        self, command: Sequence[str], env: Mapping[str, str | None] | None = None, cwd: Path | None = None
+    ) -> None:
+        self._process = spawn(command, self.log, env, cwd)
+        self._group = self._process.pid
+
+    def _kill_group(self) -> None:
+        group, self._group = self._group, None  # once: a later process may get its ID
+        if group is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -6,95 +6,102 @@ its dashboards and alerts work. A value that is not known is left out: it is nev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
 
-from tallystream_aggregator.health.exposition import Family, Sample, render
+from prometheus_client import Metric
+
+from tallystream_aggregator.health.server import Response, metrics_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.lag.time_lag import TimeLag
 
 _GROUP = "kafka_consumergroup_group"
+One = TypeVar("One")
+
+_OF_PARTITION: list[tuple[str, str, Callable[[PartitionState], float | None]]] = [
+    (f"{_GROUP}_lag", "Records after the committed offset.", lambda one: one.lag),
+    (
+        f"{_GROUP}_lag_seconds",
+        "Age of the oldest unconsumed record, seconds; or a lower bound.",
+        lambda one: None if one.lag is None else _seconds(one.time_lag),
+    ),
+    (f"{_GROUP}_offset", "The next offset that the group will read.", lambda one: one.committed),
+    (
+        "tallystream_lag_seconds_bound",
+        "1 where the age of the partition is a lower bound.",
+        lambda one: None if one.time_lag is None or one.time_lag.exact else 1,
+    ),
+]
+_OF_GROUP: list[tuple[str, str, Callable[[GroupState], float | None]]] = [
+    (f"{_GROUP}_max_lag", "The largest lag of the group's partitions.", lambda group: group.max_lag),
+    (
+        f"{_GROUP}_max_lag_seconds",
+        "The oldest unconsumed record of the group, seconds.",
+        lambda group: _seconds(group.time_lag),
+    ),
+    (f"{_GROUP}_sum_lag", "The lag of the group's partitions together.", lambda group: group.lag),
+    ("tallystream_group_members", "Members of the group.", lambda group: group.members),
+    (
+        "tallystream_group_stale",
+        "1 where not all of the group was read: the rest is older.",
+        lambda group: int(bool(group.stale)),
+    ),
+]
+_OF_ENDS: list[tuple[str, str, Callable[[Bounds], float | None]]] = [
+    ("kafka_partition_earliest_offset", "The first offset of the partition.", lambda ends: ends[0]),
+    ("kafka_partition_latest_offset", "The next offset that the partition will give.", lambda ends: ends[1]),
+]
 
 
-def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds], ts_ms: int) -> str:
-    """Return the text of `/metrics`: every group that is on the broker, its partitions, and every partition's ends.
+def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds], ts_ms: int) -> Response:
+    """Return the answer to `/metrics`: every group that is on the broker, its partitions, and every partition's ends.
 
     Groups that are gone have no samples. Stale groups and partitions have the samples of their last state. `ts_ms` is
     the time of the round, epoch ms.
     """
-    groups = [state for state in states if not state.gone]
-    newest = Family("tallystream_lag_round_time_seconds", "gauge", "Time of the newest round, in epoch seconds.", [])
-    newest.samples.append(Sample(ts_ms / 1000, {}))
-    return render([*_partitions(groups), *_groups(groups), *_bounds(bounds), newest])
-
-
-def _partitions(groups: Sequence[GroupState]) -> list[Family]:
-    lag, seconds, offset, bound = (
-        Family(f"{_GROUP}_lag", "gauge", "Records after the committed offset.", []),
-        Family(f"{_GROUP}_lag_seconds", "gauge", "Age of the oldest unconsumed record, seconds; or a lower bound.", []),
-        Family(f"{_GROUP}_offset", "gauge", "The next offset that the group will read.", []),
-        Family("tallystream_lag_seconds_bound", "gauge", "1 where the age of the partition is a lower bound.", []),
-    )
-    for group in groups:
-        for one in group.partitions:
-            labels = {"group": group.group, "topic": one.topic, "partition": str(one.partition)}
-            if one.lag is not None:
-                lag.samples.append(Sample(one.lag, labels))
-                _add_time_lag(seconds, one.time_lag, labels)
-            if one.committed is not None:
-                offset.samples.append(Sample(one.committed, labels))
-            if one.time_lag is not None and not one.time_lag.exact:
-                bound.samples.append(Sample(1, labels))
-    return [lag, seconds, offset, bound]
-
-
-def _groups(groups: Sequence[GroupState]) -> list[Family]:
-    largest, oldest, total, by_topic, status, members, stale = (
-        Family(f"{_GROUP}_max_lag", "gauge", "The largest lag of the group's partitions.", []),
-        Family(f"{_GROUP}_max_lag_seconds", "gauge", "The oldest unconsumed record of the group, seconds.", []),
-        Family(f"{_GROUP}_sum_lag", "gauge", "The lag of the group's partitions together.", []),
-        Family(f"{_GROUP}_topic_sum_lag", "gauge", "The lag of the group's partitions of a topic together.", []),
-        Family("tallystream_group_status", "gauge", "1 for the status that the group has.", []),
-        Family("tallystream_group_members", "gauge", "Members of the group.", []),
-        Family("tallystream_group_stale", "gauge", "1 where not all of the group was read: the rest is older.", []),
-    )
-    for group in groups:
-        labels = {"group": group.group}
-        if group.lag is not None and group.max_lag is not None:
-            largest.samples.append(Sample(group.max_lag, labels))
-            total.samples.append(Sample(group.lag, labels))
-            _add_time_lag(oldest, group.time_lag, labels)
-        for topic, lag in _by_topic(group.partitions).items():
-            by_topic.samples.append(Sample(lag, labels | {"topic": topic}))
-        status.samples.append(Sample(1, labels | {"status": group.evaluation.status.name}))
-        if group.members is not None:
-            members.samples.append(Sample(group.members, labels))
-        stale.samples.append(Sample(int(bool(group.stale)), labels))
-    return [largest, oldest, total, by_topic, status, members, stale]
-
-
-def _bounds(bounds: Mapping[PartitionId, Bounds]) -> list[Family]:
-    earliest = Family("kafka_partition_earliest_offset", "gauge", "The first offset of the partition.", [])
-    latest = Family("kafka_partition_latest_offset", "gauge", "The next offset that the partition will give.", [])
-    for (topic, partition), (start, end) in sorted(bounds.items()):
-        labels = {"topic": topic, "partition": str(partition)}
-        earliest.samples.append(Sample(start, labels))
-        latest.samples.append(Sample(end, labels))
-    return [earliest, latest]
-
-
-def _by_topic(partitions: Iterable[PartitionState]) -> dict[str, int]:
-    lags: dict[str, int] = {}
-    for one in partitions:
+    groups = [({"group": state.group}, state) for state in states if not state.gone]
+    partitions = [
+        (of_group | {"topic": one.topic, "partition": str(one.partition)}, one)
+        for of_group, group in groups
+        for one in group.partitions
+    ]
+    topics: Counter[tuple[str, str]] = Counter()
+    for labels, one in partitions:
         if one.lag is not None:
-            lags[one.topic] = lags.get(one.topic, 0) + one.lag
-    return dict(sorted(lags.items()))
+            topics[labels["group"], one.topic] += one.lag
+    by_topic = [({"group": group, "topic": topic}, lag) for (group, topic), lag in topics.items()]
+    status = [(labels | {"status": group.evaluation.status.name}, 1) for labels, group in groups]
+    ends = [({"topic": topic, "partition": str(number)}, bounds[topic, number]) for topic, number in sorted(bounds)]
+    of_topic = "The lag of the group's partitions of a topic together."
+    of_round = "Time of the newest round, in epoch seconds."
+    return metrics_response(
+        [
+            *(_gauge(*gauge, partitions) for gauge in _OF_PARTITION),
+            *(_gauge(*gauge, groups) for gauge in _OF_GROUP),
+            _gauge(f"{_GROUP}_topic_sum_lag", of_topic, float, by_topic),
+            _gauge("tallystream_group_status", "1 for the status that the group has.", float, status),
+            *(_gauge(*gauge, ends) for gauge in _OF_ENDS),
+            _gauge("tallystream_lag_round_time_seconds", of_round, float, [({}, ts_ms / 1000)]),
+        ]
+    )
 
 
-def _add_time_lag(family: Family, time_lag: TimeLag | None, labels: Mapping[str, str]) -> None:
-    if time_lag is not None:
-        family.samples.append(Sample(float(time_lag.seconds), labels))
+def _gauge(
+    name: str, help_: str, value_of: Callable[[One], float | None], found: Iterable[tuple[dict[str, str], One]]
+) -> Metric:
+    """Return a family of gauges, without the values that are not known."""
+    family = Metric(name, help_, "gauge")
+    for labels, one in found:
+        value = value_of(one)
+        if value is not None:
+            family.add_sample(name, labels, value)
+    return family
+
+
+def _seconds(time_lag: TimeLag | None) -> float | None:
+    return None if time_lag is None else time_lag.seconds

@@ -1,4 +1,4 @@
-"""Decorators that count and time calls, and count exceptions."""
+"""Decorators that count and time calls and count exceptions, and a handler that counts log records."""
 
 from __future__ import annotations
 
@@ -116,3 +116,27 @@ class count_exceptions:  # noqa: N801 - it is used as a function
                 self._registry.counter(self._name, {**self._tags, EXCEPTION: kind.__name__}).inc()
         except Exception:  # noqa: BLE001 - the application's exception continues
             _log.exception("an exception can't be counted as %r", self._name)
+
+
+class LogRecordCounter(logging.Handler):
+    """Counts the log records that reach it: `logging.getLogger().addHandler(LogRecordCounter())`.
+
+    Args:
+        registry: the registry of the counters, or a child of it; the default registry if it is None.
+        name: the name of the counters. They have the tag `level`, such as `error`.
+        level: the lowest level that is counted.
+    """
+
+    def __init__(
+        self, registry: MetricFactory | None = None, *, name: str = "log.records", level: int | str = logging.NOTSET
+    ) -> None:
+        super().__init__(level)
+        self._registry = registry or default_registry()
+        self._counter_name = name
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a record. An error does not reach the code that logs: see `logging.Handler.handleError`."""
+        try:
+            self._registry.counter(self._counter_name, {"level": record.levelname.lower()}).inc()
+        except Exception:  # noqa: BLE001 - as the handlers of Python's logging do
+            self.handleError(record)

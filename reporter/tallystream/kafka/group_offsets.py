@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.clock import Deadline
-from tallystream.errors import ConfigError, TallystreamError
-from tallystream.kafka.producer import librdkafka_log
+from tallystream.errors import TallystreamError
+from tallystream.kafka.producer import make_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,13 +49,9 @@ class GroupOffsets:
         self._known: dict[Partition, int] = {}
         self._results: list[tuple[dict[Partition, int], KafkaError | None]] = []
         fixed = {"group.id": group, "enable.auto.commit": False, "enable.auto.offset.store": False}
-        try:
-            self._consumer = confluent_kafka.Consumer(
-                {**options, **fixed, "on_commit": self._on_commit}, logger=librdkafka_log
-            )
-        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
-            reason = error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else str(error)
-            raise ConfigError("options", sorted(options), f"librdkafka reports: {reason.rstrip('.')}") from None
+        self._consumer = make_client(
+            confluent_kafka.Consumer, {**options, **fixed, "on_commit": self._on_commit}, sorted(options)
+        )
 
     def read(self, partitions: Iterable[Partition], timeout: float) -> dict[Partition, Committed]:
         """Return the committed offsets of those of the partitions that have one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from tallystream.errors import ConfigError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
     from tallystream.clock import Deadline
+
+C = TypeVar("C")
 
 FIXED_OPTIONS: dict[str, str | int | bool] = {
     "acks": "all",
@@ -60,18 +62,25 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
 
 
 def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Producer:
-    """Return a producer. The messages of librdkafka go to the logger `tallystream.librdkafka`.
+    """Return a producer. Raises the errors of `make_client`."""
+    import confluent_kafka
+
+    return make_client(confluent_kafka.Producer, {**options, "error_cb": on_error}, sorted(options))
+
+
+def make_client(kind: Callable[..., C], options: Mapping[str, Any], names: list[str]) -> C:
+    """Return a client of confluent-kafka. The messages of librdkafka go to the logger `tallystream.librdkafka`.
 
     Raises:
-        ConfigError: librdkafka refuses an option. The error contains its message, which names the option.
+        ConfigError: librdkafka refuses an option. The error contains its message, and the names of all options.
     """
     import confluent_kafka
 
     try:
-        return confluent_kafka.Producer({**options, "error_cb": on_error}, logger=librdkafka_log)
+        return kind(options, logger=librdkafka_log)
     except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else str(error)
-        raise ConfigError("options", sorted(options), f"librdkafka reports: {reason.rstrip('.')}") from None
+        raise ConfigError("options", names, f"librdkafka reports: {reason.rstrip('.')}") from None
 
 
 def append_ms(message: Message) -> int:

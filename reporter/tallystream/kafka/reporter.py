@@ -23,38 +23,6 @@ if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry, Reportable
 
 
-class AcknowledgementTimeout:
-    """The time since the first report that was not followed by an acknowledgement.
-
-    Args:
-        seconds: the time after which it has `expired`.
-        monotonic: the clock.
-    """
-
-    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
-        self.seconds, self._monotonic = seconds, monotonic
-        self.expired = False
-        self._since: float | None = None
-
-    def start(self) -> None:
-        """Start the time when a report is due, if it is not running."""
-        if self._since is None:
-            self._since = self._monotonic()
-
-    def expires(self) -> bool:
-        """Return True once, when the time is over, otherwise False."""
-        if self.expired or self._since is None or self._monotonic() - self._since < self.seconds:
-            return False
-        self.expired = True
-        return True
-
-    def stop(self) -> bool:
-        """Stop the time, since an acknowledgement came or none is expected; return whether it had expired."""
-        had_expired, self.expired = self.expired, False
-        self._since = None
-        return had_expired
-
-
 ACKNOWLEDGEMENT_TIMEOUT_S = 10.0
 """Seconds without an acknowledgement after which a warning is logged (three intervals, if that is longer)."""
 
@@ -131,8 +99,9 @@ class KafkaReporter(ScheduledReporter):
         self._identified = False  # whether the cluster's ID is known
         self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
-        timeout = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
-        self._acknowledgement = AcknowledgementTimeout(timeout, registry.clock.monotonic)
+        self._max_silence_s = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
+        self._silence: Deadline | None = None  # since the first report that was not followed by an acknowledgement
+        self._is_silent = False  # whether that deadline has passed
         super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         if local_stats:
             registry.keep_samples()
@@ -159,7 +128,7 @@ class KafkaReporter(ScheduledReporter):
     @property
     def connected(self) -> bool:
         """Whether, as of the last report, the last record was delivered and no connection has failed since."""
-        return self._connection.is_connected and not self._acknowledgement.expired
+        return self._connection.is_connected and not self._is_silent
 
     def _open(self) -> None:
         if self._destination is not None:
@@ -187,8 +156,14 @@ class KafkaReporter(ScheduledReporter):
                 self._identified = True
         return self._identified
 
+    def _expect_acknowledgement(self) -> None:
+        self._silence = self._silence or Deadline(self._max_silence_s, self._monotonic)
+
+    def _end_silence(self) -> None:
+        self._silence, self._is_silent = None, False
+
     def _report(self) -> bool:
-        self._acknowledgement.start()
+        self._expect_acknowledgement()
         self._poll(0)
         self._report_due = True
         return self._send_if_free()
@@ -210,7 +185,7 @@ class KafkaReporter(ScheduledReporter):
         def left() -> float:
             return (unreachable if final and self._was_never_reached else deadline).left()
 
-        self._acknowledgement.start()
+        self._expect_acknowledgement()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
         while self._identified:
@@ -229,7 +204,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._connection.all_down or self._acknowledgement.expired)
+        return not (self.sent or self._identified) and (self._connection.all_down or self._is_silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.in_flight and (seconds := left()):
@@ -237,8 +212,9 @@ class KafkaReporter(ScheduledReporter):
 
     def _poll(self, seconds: float) -> None:
         self._connection.poll(seconds)
-        if self._acknowledgement.expires():
-            what = f"no metrics have arrived at {self._servers} for {self._acknowledgement.seconds:g} s"
+        if self._silence is not None and not self._is_silent and not self._silence.left():
+            self._is_silent = True
+            what = f"no metrics have arrived at {self._servers} for {self._max_silence_s:g} s"
             self._fail(what, self._connection.error or NO_ANSWER, logging.WARNING)
 
     def _send(self, *, final: bool) -> list[PendingRecord]:
@@ -274,8 +250,9 @@ class KafkaReporter(ScheduledReporter):
     def _on_delivery(self, pending: PendingRecord, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
-            if self._acknowledgement.stop():
+            if self._is_silent:
                 _log.info("metrics arrive at %s again", self._servers)
+            self._end_silence()
             if self._own:
                 self._own.sent.inc()
                 self._own.bytes.inc(len(pending.value))
@@ -293,7 +270,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _close(self, deadline: Deadline) -> None:
         self._disconnect(deadline)
-        self._acknowledgement.stop()
+        self._end_silence()
         if self._destination is not None:
             self._destination.release()
             self._destination, self._identified = None, False
@@ -318,4 +295,4 @@ class KafkaReporter(ScheduledReporter):
         self._lives = LifeHistory(self.registry.app)
         self.sent = 0
         self._report_due = False
-        self._acknowledgement.stop()
+        self._end_silence()

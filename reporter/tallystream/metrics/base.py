@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from tallystream import record
 
 
-_INTERNAL = {
-    *("collect", "compute", "make_sibling", "keep_sample", "reset_after_fork"),
-    *("add", "add_before_due", "clock", "due", "monotonic"),
-}
-"""What only snapshots, forks and other metrics use. `dir()`, and so completion, leaves it out."""
-
-
 class Metric(ABC):
     """A metric of a registry, which creates it, for example with `registry.counter(name)`. It is thread-safe."""
 
@@ -70,9 +63,6 @@ class Metric(ABC):
     @abstractmethod
     def reset_after_fork(self) -> None:
         """Reset the values and create new locks: in the child of a fork, before it has threads."""
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""

@@ -17,97 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream.clock import Clock
-    from tallystream.metrics.sampling import Reservoir, Sampling
-
-
-class Distribution:
-    """Count, sum, min, max and sketch of all values, and a sample. Not thread-safe: the caller locks it.
-
-    `pending` has the values that `add_pending()` adds.
-
-    Args:
-        reservoir: the sample.
-        is_sampled: whether the sample is used: values are added to it, and the view is computed from it instead of from
-            the sketch.
-    """
-
-    __slots__ = (
-        *("_encoded_sketch", "_is_adding", "_known_view", "_max", "_min", "_reservoir", "_sketch", "_sum"),
-        *("count", "depends_on_time", "is_sampled", "pending"),
-    )
-
-    def __init__(self, reservoir: Reservoir, *, is_sampled: bool) -> None:
-        self.count = 0
-        self.pending: list[float] = []
-        self._is_adding = False
-        self.is_sampled = is_sampled
-        self._reservoir = reservoir
-        self.depends_on_time = isinstance(reservoir, SlidingTimeWindowReservoir)
-        self._sum: float = 0.0
-        self._min, self._max = inf, -inf
-        self._sketch = Sketch()
-        self._known_view: tuple[int, View | None] = (0, None)  # (count, the view at that count)
-        self._encoded_sketch = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
-
-    def keep_sample(self) -> None:
-        """Add values to the sample from now on."""
-        self.is_sampled, self._known_view = True, (-1, None)
-
-    def add_pending(self, now: float) -> int:
-        """Add the pending values, at least one, observed at `now`, and return their number.
-
-        If a signal's handler raises meanwhile, the values remain pending, and the next call continues. The sample may
-        then lack them.
-        """
-        values = self.pending
-        if (lowest := min(values)) < self._min:
-            self._min = lowest
-        if (highest := max(values)) > self._max:
-            self._max = highest
-        added, total = len(values), self._sum + fsum(values)
-        # If the last call was interrupted, the sketch already has the first of these values.
-        missing = values[self._sketch.count - self.count :] if self._is_adding else values
-        self._is_adding = True
-        self._sketch.add(missing)
-        # Python runs handlers at calls. The next lines have none, so count, sum and sketch agree for each handler.
-        self.count += added
-        self._sum = total
-        self.pending, self._is_adding = [], False
-        if self.is_sampled:
-            self._reservoir.update(values, now)
-        return added
-
-    def view(self, now: float) -> View | None:
-        """Return the view of the sample at `now`, or of the sketch, or None if there are no values."""
-        if self.is_sampled:
-            return self._reservoir.view(now)
-        estimate = weighted_view(list(self._sketch.copy().pairs()))
-        if estimate is None:
-            return None
-        quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
-        return View(self._sum / self.count, estimate.stddev, *quantiles)
-
-    def sketch(self) -> Sketch:
-        """Return a copy of the sketch."""
-        return self._sketch.copy()
-
-    def fields(self, now: float, *, views: bool) -> dict[str, Any]:
-        """Return the mergeable fields of the record by name and, with `views`, those of the view at `now`."""
-        if self._encoded_sketch[0] != self.count:
-            self._encoded_sketch = self.count, self._sketch.encode()
-        fields: dict[str, Any] = {
-            "count": self.count,
-            "sum": self._sum,
-            "min": self._min if self.count else None,
-            "max": self._max if self.count else None,
-            "sketch": self._encoded_sketch[1],
-        }
-        if views:
-            if self._known_view[0] != self.count or self.depends_on_time:
-                self._known_view = self.count, self.view(now)
-            if view := self._known_view[1]:
-                fields |= view._asdict()
-        return fields
+    from tallystream.metrics.sampling import Sampling
 
 
 BUFFER = 16
@@ -129,7 +39,13 @@ class Histogram(Metric):
     """
 
     kind: ClassVar[str] = "histogram"
-    __slots__ = ("_buffer", "_buffer_size", "_clock", "_distribution", "_is_sampled", "_lock", "sampling")
+    __slots__ = (
+        *("_buffer", "_buffer_size", "_clock", "_count", "_depends_on_time", "_encoded_sketch", "_is_adding"),
+        *("_is_sampled", "_known_view", "_lock", "_max", "_min", "_pending", "_reservoir", "_sketch", "_sum"),
+        "sampling",
+    )
+
+    _known_view: tuple[int, View | None]
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
         super().__init__(name, tags)
@@ -156,41 +72,49 @@ class Histogram(Metric):
         """The number of values in this process."""
         with self._lock:
             self._flush()
-            return self._distribution.count
+            return self._count
 
     def view(self) -> View | None:
         """Return the view of the sample, or of the sketch if no sample is kept, or None if there are no values."""
         with self._lock:
             self._flush()
-            return self._distribution.view(self._clock.monotonic())
+            return self._view()
 
     def sketch(self) -> Sketch:
         """Return a copy of the sketch of all values."""
         with self._lock:
             self._flush()
-            return self._distribution.sketch()
+            return self._sketch.copy()
 
     def collect(self, *, views: bool) -> record.Histogram:
         """Return count, sum, min, max and the sketch as a record struct, with the view if `views`."""
         with self._lock:
             self._flush()
-            fields = self._distribution.fields(self._clock.monotonic(), views=views)
+            fields = self._fields(views=views)
         return record.Histogram(name=self.name, tags=self.tags, **fields)
 
     def keep_sample(self) -> None:
         """Keep a sample of the values from now on, and compute the view from it."""
         if not self._is_sampled:
             with self._lock:
-                self._is_sampled = True
-                self._distribution.keep_sample()
+                self._is_sampled, self._known_view = True, (-1, None)
 
     def reset_after_fork(self) -> None:
         """Remove all values."""
         self._lock = Lock()
         self._buffer: list[float] = []
-        self._distribution = Distribution(self.sampling.new(), is_sampled=self._is_sampled)
+        self._pending: list[float] = []  # values that have left the buffer, and are being added
+        self._is_adding = False
+        self._count = 0
+        self._sum: float = 0.0
+        self._min, self._max = inf, -inf
+        self._sketch = Sketch()
+        self._encoded_sketch = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
+        self._known_view = (0, None)  # (count, the view at that count)
+        self._reservoir = self.sampling.new()
+        self._depends_on_time = isinstance(self._reservoir, SlidingTimeWindowReservoir)
         # Values get their time when they leave the buffer, so a sample that depends on it needs them immediately.
-        self._buffer_size = 1 if self._distribution.depends_on_time else BUFFER
+        self._buffer_size = 1 if self._depends_on_time else BUFFER
 
     def _append(self, value: float) -> None:
         buffer = self._buffer
@@ -201,8 +125,59 @@ class Histogram(Metric):
     def _flush(self) -> int:
         # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice. No
         # signal's handler can raise between the two, since there is no call.
-        buffer, distribution = self._buffer, self._distribution
+        buffer = self._buffer
         size = len(buffer)
-        distribution.pending += buffer[:size]
+        self._pending += buffer[:size]
         del buffer[:size]
-        return distribution.add_pending(self._clock.monotonic()) if distribution.pending else 0
+        return self._add_pending() if self._pending else 0
+
+    def _add_pending(self) -> int:
+        """Add the pending values, at least one, and return their number.
+
+        If a signal's handler raises meanwhile, the values remain pending, and the next call continues. The sample may
+        then lack them.
+        """
+        values, now = self._pending, self._clock.monotonic()
+        if (lowest := min(values)) < self._min:
+            self._min = lowest
+        if (highest := max(values)) > self._max:
+            self._max = highest
+        added, total = len(values), self._sum + fsum(values)
+        # If the last call was interrupted, the sketch already has the first of these values.
+        missing = values[self._sketch.count - self._count :] if self._is_adding else values
+        self._is_adding = True
+        self._sketch.add(missing)
+        # Python runs handlers at calls. The next lines have none, so count, sum and sketch agree for each handler.
+        self._count += added
+        self._sum = total
+        self._pending, self._is_adding = [], False
+        if self._is_sampled:
+            self._reservoir.update(values, now)
+        return added
+
+    def _view(self) -> View | None:
+        if self._is_sampled:
+            return self._reservoir.view(self._clock.monotonic())
+        estimate = weighted_view(list(self._sketch.pairs()))
+        if estimate is None:
+            return None
+        quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
+        return View(self._sum / self._count, estimate.stddev, *quantiles)
+
+    def _fields(self, *, views: bool) -> dict[str, Any]:
+        """Return the mergeable fields of the record by name and, with `views`, those of the view."""
+        if self._encoded_sketch[0] != self._count:
+            self._encoded_sketch = self._count, self._sketch.encode()
+        fields: dict[str, Any] = {
+            "count": self._count,
+            "sum": self._sum,
+            "min": self._min if self._count else None,
+            "max": self._max if self._count else None,
+            "sketch": self._encoded_sketch[1],
+        }
+        if views:
+            if self._known_view[0] != self._count or self._depends_on_time:
+                self._known_view = self._count, self._view()
+            if view := self._known_view[1]:
+                fields |= view._asdict()
+        return fields

@@ -31,46 +31,6 @@ WINDOWS = (60.0, 300.0, 900.0)
 _ALPHAS = tuple(1 - exp(-TICK / window) for window in WINDOWS)
 
 
-class Averages:
-    """The three averages of one meter, in events per second. Not thread-safe: the caller locks it."""
-
-    __slots__ = ("_last_tick", "_rates", "_uncounted")
-
-    def __init__(self, now: float) -> None:
-        self._last_tick = now
-        self._uncounted = 0
-        self._rates: tuple[float, float, float] | None = None
-
-    @property
-    def due(self) -> float:
-        """The time of the next tick, monotonic seconds."""
-        return self._last_tick + TICK
-
-    def add(self, n: int) -> None:
-        """Add `n` events that happened before the next tick was due."""
-        self._uncounted += n
-
-    def rates(self, now: float) -> tuple[float, float, float]:
-        """Return the 1, 5 and 15 minute rates at `now`, or zeros before the first tick."""
-        if now - self._last_tick >= TICK:
-            self._tick(now)
-        return self._rates or (0.0, 0.0, 0.0)
-
-    def _tick(self, now: float) -> None:
-        ticks = int((now - self._last_tick) // TICK)
-        instant = self._uncounted / TICK
-        # All events belong to the first tick that is due. The others have none, so one power replaces a long loop.
-        first = [
-            instant if self._rates is None else self._rates[i] + alpha * (instant - self._rates[i])
-            for i, alpha in enumerate(_ALPHAS)
-        ]
-        m1, m5, m15 = (rate * (1 - alpha) ** (ticks - 1) for rate, alpha in zip(first, _ALPHAS, strict=True))
-        # All at once: a signal's handler that raises can interrupt a call, but not these lines.
-        self._uncounted = 0
-        self._last_tick += ticks * TICK
-        self._rates = (m1, m5, m15)
-
-
 class Rates(NamedTuple):
     """Events per second: the mean since the start, and the averages weighted over 1, 5 and 15 minutes."""
 
@@ -87,7 +47,7 @@ class Meter(Metric):
     """
 
     kind: ClassVar[str] = "meter"
-    __slots__ = ("_averages", "_counter", "_latest", "_lock", "_monotonic", "_seen", "_start", "due")
+    __slots__ = ("_counter", "_lock", "_monotonic", "_seen", "_start", "_weighted", "due")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         super().__init__(name, tags)
@@ -107,9 +67,10 @@ class Meter(Metric):
         if n < 0 or n > MAX_COUNT:
             amount = "more than 2**63 - 1 events at once" if n > 0 else f"{n} events; events can't be taken back"
             raise ValueError(f"the meter {self.name!r} can't take {amount}")
-        # Events that were counted before a tick is due belong to it, so comparing with the clock is enough.
+        # Events that were counted before a tick is due belong to it, so comparing with the clock is enough. Another
+        # thread, or code of this thread that a finalizer has interrupted, may be computing the rates.
         if self._monotonic() >= self.due:
-            self._tick_unless_locked()
+            run_locked(self._lock, self._tick)
         self._counter.inc(n)
 
     def add_before_due(self, n: int) -> None:
@@ -134,33 +95,34 @@ class Meter(Metric):
         """Reset the count and the rates to zero."""
         self._lock = Lock()
         self._counter.reset_after_fork()
-        self._seen = 0
+        self._seen = 0  # the count at the last tick
         self._start = self._monotonic()
-        self._averages = Averages(self._start)
-        self._latest = (0.0, 0.0, 0.0)
-        self.due = self._averages.due
+        self._weighted: tuple[float, float, float] | None = None  # the three averages, None before the first tick
+        self.due = self._start + TICK
 
     def _sample(self) -> tuple[int, Rates]:
         now = self._monotonic()
         if now < self.due:
             count = self._counter.count
-            return count, self._rates(count, now)
-        with self._lock:
-            count, now = self._tick()
-        return count, self._rates(count, now)
-
-    def _tick_unless_locked(self) -> None:
-        # Another thread, or code of this thread that a finalizer has interrupted, may be computing the rates.
-        run_locked(self._lock, self._tick)
+        else:
+            with self._lock:
+                count, now = self._tick()
+        elapsed = now - self._start
+        return count, Rates(count / elapsed if elapsed > 0 else 0.0, *(self._weighted or (0.0, 0.0, 0.0)))
 
     def _tick(self) -> tuple[int, float]:
         now, count = self._monotonic(), self._counter.count
-        self._averages.add(count - self._seen)
-        self._seen = count
-        self._latest = self._averages.rates(now)
-        self.due = self._averages.due
+        if now >= self.due:
+            later = int((now - self.due) // TICK)
+            instant = (count - self._seen) / TICK
+            # All events belong to the first tick that is due. The others have none: one power replaces a long loop.
+            first = [
+                instant if self._weighted is None else self._weighted[i] + alpha * (instant - self._weighted[i])
+                for i, alpha in enumerate(_ALPHAS)
+            ]
+            m1, m5, m15 = (rate * (1 - alpha) ** later for rate, alpha in zip(first, _ALPHAS, strict=True))
+            # All at once: a signal's handler that raises can interrupt a call, but not these lines.
+            self._seen = count
+            self._weighted = (m1, m5, m15)
+            self.due += (later + 1) * TICK
         return count, now
-
-    def _rates(self, count: int, now: float) -> Rates:
-        elapsed = now - self._start
-        return Rates(count / elapsed if elapsed > 0 else 0.0, *self._latest)

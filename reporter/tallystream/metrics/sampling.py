@@ -1,7 +1,7 @@
 """Samples of a distribution for the instance's own view: decaying, and those of a time window.
 
 Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately. The
-samples and their views are those of Dropwizard's reservoirs of the same names.
+samples are those of Dropwizard's reservoirs of the same names.
 """
 
 from __future__ import annotations
@@ -53,20 +53,6 @@ def weighted_view(pairs: Sequence[tuple[float, float]]) -> View | None:
     mean = fsum(map(mul, weights, values)) / total
     variance = fsum(weight * (value - mean) ** 2 for value, weight in ordered) / total
     return View(mean, sqrt(variance), *[values[bisect_left(passed, share * total)] for share in QUANTILES.values()])
-
-
-def plain_view(values: Sequence[float]) -> View | None:
-    """Return mean, standard deviation and quantiles of values of equal weight, or None if there are none.
-
-    The deviation is that of a sample, with the divisor n - 1 (Dropwizard's UniformSnapshot).
-    """
-    if not values:
-        return None
-    ordered = sorted(values)
-    size = len(ordered)
-    mean = fsum(ordered) / size
-    deviation = sqrt(fsum((value - mean) ** 2 for value in ordered) / (size - 1)) if size > 1 else 0.0
-    return View(mean, deviation, *[quantile(ordered, share) for share in QUANTILES.values()])
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -159,7 +145,7 @@ class SlidingTimeWindowReservoir:
 
     def view(self, now: float) -> View | None:
         """Return the statistics of the sample at `now`."""
-        return plain_view(self.values(now))
+        return weighted_view([(value, 1.0) for value in self.values(now)])
 
 
 class Sampling(Protocol):

@@ -271,16 +271,15 @@ class Sketch:
 
     def pairs(self) -> Iterator[tuple[float, int]]:
         """Yield (value, count) of each bucket that is not empty, in rising order of the values."""
-        for sign, index, count in self._ascending():
+        negative, positive = self.negative, self.positive
+        for index, count in reversed(list(enumerate(negative.counts, negative.offset))):
             if count:
-                yield sign * middle(self.scale, index), count
-
-    def _ascending(self) -> Iterator[tuple[int, int, int]]:
-        yield from (
-            (-1, index, count) for index, count in reversed(list(enumerate(self.negative.counts, self.negative.offset)))
-        )
-        yield 0, 0, self.zeros
-        yield from ((1, index, count) for index, count in enumerate(self.positive.counts, self.positive.offset))
+                yield -middle(self.scale, index), count
+        if self.zeros:
+            yield 0.0, self.zeros
+        for index, count in enumerate(positive.counts, positive.offset):
+            if count:
+                yield middle(self.scale, index), count
 
     def encode(self) -> record.Sketch:
         """Return the sketch as a record struct."""

@@ -88,9 +88,10 @@ class Timer(Histogram):
             raise ValueError(
                 f"the timer {self.name!r} can't take {value} s; a duration is not negative, and 1e150 s at most"
             )
-        # Buffered durations ended before this tick was due, so they are counted before the rates are updated.
+        # Buffered durations ended before this tick was due, so they are counted before the rates are updated. The next
+        # call does it if another thread has the lock, or code of this thread that a finalizer has interrupted.
         if now >= self._meter.due:
-            self._tick_unless_locked()
+            run_locked(self._lock, self._current_rates)
         self._append(value)
 
     def time(self) -> Timing:
@@ -111,16 +112,11 @@ class Timer(Histogram):
         self._flush()
         return self._meter.rates()
 
-    def _tick_unless_locked(self) -> None:
-        # Another thread, or code of this thread that a finalizer has interrupted, may have the lock. Then the next call
-        # updates the rates.
-        run_locked(self._lock, self._current_rates)
-
     def collect(self, *, views: bool) -> record.Timer:
         """Return the histogram and the rates as a record struct, with the view if `views`."""
         with self._lock:
             rates = self._current_rates()
-            fields = self._distribution.fields(self.monotonic(), views=views)
+            fields = self._fields(views=views)
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 
     def reset_after_fork(self) -> None:

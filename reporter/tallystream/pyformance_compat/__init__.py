@@ -8,16 +8,15 @@
     registry.app = "orders"
     KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
 
-docs/pyformance-differences.md lists the differences from pyformance 0.4.
+docs/pyformance.md lists what is different from pyformance 0.4.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
 
 from tallystream.log_throttle import RateLimitFilter
-from tallystream.pyformance_compat import meters, registry, stats
+from tallystream.pyformance_compat import meters, registry, reporters, stats
 from tallystream.pyformance_compat.registry import (
     MetricsRegistry,
     RegexRegistry,
@@ -36,15 +35,9 @@ from tallystream.pyformance_compat.registry import (
     timer,
 )
 
-if TYPE_CHECKING:
-    from tallystream.pyformance_compat import reporters
-
-    call_too_long: Any
-
 __all__ = [
     "MetricsRegistry",
     "RegexRegistry",
-    "call_too_long",
     "clear",
     "count_calls",
     "counter",
@@ -67,14 +60,3 @@ __all__ = [
 
 # Messages about the same metric are logged at most once a minute.
 logging.getLogger(__name__).addFilter(RateLimitFilter())
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: most programs need neither.
-    if name == "reporters":
-        from importlib import import_module
-
-        return import_module(f"{__name__}.reporters")
-    if name == "call_too_long":
-        return meters.call_too_long
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,62 +1,168 @@
-"""The metric classes of pyformance: the meter and the timer, and the names of the others."""
+"""The classes of metrics: histogram, meter and timer, and the names of the others."""
 
 from __future__ import annotations
 
-import logging
-from functools import cache
-from math import isfinite
+from math import sqrt
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from tallystream import record
-from tallystream.metrics import counter, meter
-from tallystream.pyformance_compat._values import CallbackGauge, Counter, Gauge, Histogram, SimpleGauge
-from tallystream.pyformance_compat.stats import DEFAULT_ALPHA, DEFAULT_SIZE, WALL, Clock, Sample, metric_clock
+from tallystream.metrics import histogram, meter
+from tallystream.pyformance_compat.counters import CallbackGauge, Counter, Gauge, Metric, SimpleGauge, log
+from tallystream.pyformance_compat.stats import (
+    DEFAULT_ALPHA,
+    DEFAULT_SIZE,
+    WALL,
+    Clock,
+    ExpDecayingSample,
+    metric_clock,
+)
+from tallystream.record import Histogram as HistogramRecord
+from tallystream.record import Meter as MeterRecord
+from tallystream.record import Timer as TimerRecord
+from tallystream.validation import as_number
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tallystream.pyformance_compat.stats import Snapshot
+
 __all__ = ["CallbackGauge", "Counter", "Gauge", "Histogram", "Meter", "SimpleGauge", "Timer", "TimerContext"]
 
-_log = logging.getLogger("tallystream.pyformance_compat")
+NO_MIN, NO_MAX = 2147483647.0, -2147483647.0
+"""The min and max of pyformance if there are no values."""
 
 
-class Meter:
-    """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes.
+class Histogram(Metric):
+    """Count, sum, mean, variance, min and max of the values since `clear()`, and percentiles of a sample of them."""
 
-    The record has all events since the start of the process, since its counts must not fall.
-    """
+    _min: float | None
+    _max: float | None
 
-    _rest: float
+    def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
+        self.clock = clock
+        self.sample = ExpDecayingSample(size, alpha, clock)
+        self.tallystream_reset()
+
+    def add(self, value: float) -> None:
+        """Add one value. One that Tallystream's histogram refuses, such as NaN, is skipped and logged.
+
+        Raises:
+            TypeError: `value` is not a number. The histogram is then unchanged.
+        """
+        value = as_number(value)
+        try:
+            self._reported.update(value)
+        except ValueError as error:
+            log.warning("%r skips a value: %s", self.tallystream_name, error)
+            return
+        with self._lock:
+            self.sample.update(value)
+            self._count += 1
+            self._sum += value
+            self._min = value if self._min is None else min(self._min, value)
+            self._max = value if self._max is None else max(self._max, value)
+            # Welford's recurrence (Knuth, The Art of Computer Programming, volume 2, 4.2.2).
+            distance = value - self._mean
+            self._mean += distance / self._count
+            self._squares += distance * (value - self._mean)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            self._clear()
+
+    def get_count(self) -> float:
+        """Return the number of values, as a float."""
+        return float(self._count)
+
+    def get_sum(self) -> float:
+        """Return the sum of the values."""
+        return self._sum
+
+    def get_max(self) -> float:
+        """Return the highest value, or -2147483647.0 without values."""
+        return NO_MAX if self._max is None else self._max
+
+    def get_min(self) -> float:
+        """Return the lowest value, or 2147483647.0 without values."""
+        return NO_MIN if self._min is None else self._min
+
+    def get_mean(self) -> float:
+        """Return the mean, or 0 without values."""
+        with self._lock:
+            return self._sum / self._count if self._count else 0
+
+    def get_var(self) -> float:
+        """Return the sample variance (with the divisor count - 1), or 0 with fewer than two values."""
+        with self._lock:
+            return self._squares / (self._count - 1) if self._count > 1 else 0
+
+    def get_stddev(self) -> float:
+        """Return the square root of the variance."""
+        return sqrt(self.get_var())
+
+    def get_snapshot(self) -> Snapshot:
+        """Return the sampled values."""
+        with self._lock:
+            return self.sample.get_snapshot()
+
+    def _clear(self) -> None:
+        self.sample.clear()
+        self._count = 0
+        self._sum = self._mean = self._squares = 0.0
+        self._min = self._max = None
+
+    def tallystream_dump(self) -> dict[str, Any]:
+        """Return the values with pyformance's names."""
+        sampled = self.get_snapshot()
+        return {
+            "avg": self.get_mean(),
+            "count": self.get_count(),
+            "max": self.get_max(),
+            "min": self.get_min(),
+            "std_dev": self.get_stddev(),
+            "75_percentile": sampled.get_75th_percentile(),
+            "95_percentile": sampled.get_95th_percentile(),
+            "99_percentile": sampled.get_99th_percentile(),
+            "999_percentile": sampled.get_999th_percentile(),
+        }
+
+    def tallystream_read(self, name: str, *, views: bool) -> HistogramRecord:
+        """Return all values since the start of the process as a record struct."""
+        return msgspec.structs.replace(self._reported.collect(views=views), name=name)
+
+    def tallystream_reset(self) -> None:
+        """Remove all values."""
+        self._lock = Lock()
+        self._reported = histogram.Histogram("", {}, metric_clock(self.clock))
+        self._clear()
+
+
+class Meter(Metric):
+    """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes."""
+
+    _meter: meter.Meter
 
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
-        self._name = ""
         self.tallystream_reset()
 
     def mark(self, value: float = 1) -> None:
-        """Add `value` events.
-
-        A fraction or a negative number changes `get_count()` immediately. It changes the rates and the record as soon
-        as its sum with later values is a positive whole number or more. A value that Tallystream's meter refuses, such
-        as NaN, is skipped and logged.
-        """
+        """Add `value` events, a whole number that is not negative. Any other one is skipped and logged."""
         try:
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value
             with self._lock:
-                rest = self._rest + value
-                whole = _whole(rest)
-                self._meter.mark(whole)
-                self._rest = rest - whole
-                self._reported.inc(whole)
-        except (ValueError, OverflowError) as error:
-            _log.warning("%r skips a mark: %s", self._name, error)
+                self._meter.mark(whole)  # type: ignore[arg-type]  # it checks the type itself
+        except (TypeError, ValueError) as error:
+            log.warning("%r skips a mark: %s", self.tallystream_name, error)
 
     def clear(self) -> None:
         """Set the count and the rates to zero."""
         with self._lock:
-            self._clear()
+            self._before += self._meter.count
+            self._meter = self._new()
 
     def tick(self) -> None:
         """Update the weighted rates, if five seconds have passed."""
@@ -64,100 +170,60 @@ class Meter:
 
     def get_count(self) -> float:
         """Return the count, as a float."""
-        with self._lock:
-            return float(self._meter.count + self._rest)
+        return float(self._meter.count)
 
     def get_mean_rate(self) -> float:
         """Return the events per second since the start or `clear()`, or 0 if no time has passed."""
-        return self._meter.rates().mean_rate or 0
+        return self._meter.rates().mean_rate
 
     def get_one_minute_rate(self) -> float:
         """Return the events per second, weighted over a minute."""
-        return self._meter.rates().m1_rate or 0
+        return self._meter.rates().m1_rate
 
     def get_five_minute_rate(self) -> float:
         """Return the events per second, weighted over 5 minutes."""
-        return self._meter.rates().m5_rate or 0
+        return self._meter.rates().m5_rate
 
     def get_fifteen_minute_rate(self) -> float:
         """Return the events per second, weighted over 15 minutes."""
-        return self._meter.rates().m15_rate or 0
+        return self._meter.rates().m15_rate
 
-    def _clear(self) -> None:
-        self._meter = meter.Meter(self._name, {}, metric_clock(self.clock))
-        self._rest = 0
-
-    def tallystream_register(self, name: str) -> None:
-        """Store the name in the registry, for the log."""
-        self._name = self._meter.name = name
+    def _new(self) -> meter.Meter:
+        return meter.Meter("", {}, metric_clock(self.clock))
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
-        return {"count": self.get_count(), **self.tallystream_rates()}
-
-    def tallystream_rates(self) -> dict[str, Any]:
-        """Return the rates with pyformance's names."""
+        rates = self._meter.rates()
         return {
-            "15m_rate": self.get_fifteen_minute_rate(),
-            "5m_rate": self.get_five_minute_rate(),
-            "1m_rate": self.get_one_minute_rate(),
-            "mean_rate": self.get_mean_rate(),
+            "count": self.get_count(),
+            "15m_rate": rates.m15_rate,
+            "5m_rate": rates.m5_rate,
+            "1m_rate": rates.m1_rate,
+            "mean_rate": rates.mean_rate,
         }
 
-    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Meter:
+    def tallystream_read(self, name: str, *, views: bool) -> MeterRecord:
         """Return all events since the start of the process, and the rates, as a record struct."""
-        return msgspec.structs.replace(
-            self._meter.collect(views=True), name=name, tags=tags, count=self._reported.count
-        )
-
-    def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
-        """Return the same, for the next meter of this name."""
-        return self.tallystream_read(name, tags)
+        with self._lock:
+            current = self._meter.collect(views=views)
+            return msgspec.structs.replace(current, name=name, count=self._before + current.count)
 
     def tallystream_reset(self) -> None:
-        """Count from zero in the child of a fork."""
+        """Remove all events."""
         self._lock = Lock()
-        self._reported = counter.Counter("", {})
-        self._clear()
-
-
-def _whole(events: float) -> int:
-    if not isfinite(events):  # an integer that is too large for a float raises OverflowError
-        raise ValueError(f"{events} is not a finite number")
-    return max(int(events), 0)
+        self._before = 0  # the count before the last `clear()`
+        self._meter = self._new()
 
 
 class Timer(Histogram):
-    """A histogram of durations in seconds, and a meter of the calls.
+    """A histogram of durations in seconds, and a `meter` of the calls. Its arguments are those of Histogram."""
 
-    Args:
-        threshold: seconds. A longer duration sends the signal `call_too_long`, if blinker is installed.
-        size, alpha, sample: as in Histogram.
-        clock: the source of the time.
-        sink: its method `add` receives all durations.
-    """
-
-    def __init__(  # noqa: PLR0917 - pyformance's order
-        self,
-        threshold: float | None = None,
-        size: int = DEFAULT_SIZE,
-        alpha: float = DEFAULT_ALPHA,
-        clock: Clock = WALL,
-        sink: Any = None,
-        sample: Sample | None = None,
-    ) -> None:
-        self.meter = Meter(clock=clock)
-        self.sink = sink
-        self.threshold = threshold
-        super().__init__(size, alpha, clock, sample)
-
-    @property
-    def hist(self) -> Histogram:
-        """The histogram of the durations: the timer itself."""
-        return self
+    def __init__(self, *, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
+        self.meter = Meter(clock)
+        super().__init__(size, alpha, clock)
 
     def get_mean_rate(self) -> float:
-        """Return the calls per second since the start or `clear()`."""
+        """Return the calls per second since the start or `clear()`, or 0 if no time has passed."""
         return self.meter.get_mean_rate()
 
     def get_one_minute_rate(self) -> float:
@@ -172,12 +238,9 @@ class Timer(Histogram):
         """Return the calls per second, weighted over 15 minutes."""
         return self.meter.get_fifteen_minute_rate()
 
-    def time(self, *args: Any, **kwargs: Any) -> TimerContext:
-        """Start a duration. It ends at the end of the `with` block, or when `stop()` is called.
-
-        The arguments are sent with the signal: positional ones as `args`, the others by name.
-        """
-        return TimerContext(self, self.meter.clock, *args, **kwargs)
+    def time(self) -> TimerContext:
+        """Start a duration. It ends at the end of the `with` block, or when `stop()` is called."""
+        return TimerContext(self)
 
     def clear(self) -> None:
         """Remove all durations, and set the rates to zero."""
@@ -189,35 +252,21 @@ class Timer(Histogram):
         if seconds >= 0:
             self.add(seconds)
             self.meter.mark()
-            if self.sink:
-                self.sink.add(seconds)
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
+        median = self.get_snapshot().get_median()
         durations = super().tallystream_dump()
-        spread = {name: durations.pop(name) for name in ("count", "max", "min", "std_dev")}
-        return {
-            "avg": durations.pop("avg"),
-            "sum": self.get_sum(),
-            **spread,
-            **self.meter.tallystream_rates(),
-            "50_percentile": self.get_snapshot().get_median(),
-            **durations,
-        }
+        return {**self.meter.tallystream_dump(), **durations, "sum": self.get_sum(), "50_percentile": median}
 
-    def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Timer:
+    def tallystream_read(self, name: str, *, views: bool) -> TimerRecord:
         """Return all durations since the start of the process, and the rates, as a record struct."""
-        rates = self.meter.tallystream_read(name, tags)
-        return record.Timer(
-            **msgspec.structs.asdict(super().tallystream_read(name, tags)),
-            mean_rate=rates.mean_rate,
-            m1_rate=rates.m1_rate,
-            m5_rate=rates.m5_rate,
-            m15_rate=rates.m15_rate,
-        )
+        durations = msgspec.structs.asdict(super().tallystream_read(name, views=views))
+        rates = msgspec.structs.asdict(self.meter.tallystream_read(name, views=views))
+        return TimerRecord(**{**rates, **durations})
 
     def tallystream_reset(self) -> None:
-        """Remove all durations and rates in the child of a fork."""
+        """Remove all durations and rates."""
         super().tallystream_reset()
         self.meter.tallystream_reset()
 
@@ -225,19 +274,15 @@ class Timer(Histogram):
 class TimerContext:
     """One duration: `with timer.time():`, or `context = timer.time()` and `context.stop()`."""
 
-    def __init__(self, timer: Timer, clock: Clock, *args: Any, **kwargs: Any) -> None:
-        self.clock = clock
+    def __init__(self, timer: Timer) -> None:
         self.timer = timer
-        self.args, self.kwargs = args, kwargs
-        self._seconds = metric_clock(clock).monotonic
+        self._seconds = metric_clock(timer.clock).monotonic
         self.start_time = self._seconds()
 
     def stop(self) -> float:
         """Add the seconds since the start to the timer, and return them."""
         elapsed = self._seconds() - self.start_time
         self.timer._update(elapsed)  # noqa: SLF001 - what subclasses of pyformance's Timer override
-        if self.timer.threshold and self.timer.threshold < elapsed:
-            _send_signal(self, elapsed)
         return elapsed
 
     def __enter__(self) -> Self:
@@ -247,27 +292,3 @@ class TimerContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _send_signal(context: TimerContext, elapsed: float) -> None:
-    _, call_too_long = _signals()
-    if call_too_long is not None:
-        more = {"args": context.args} if context.args else {}
-        call_too_long.send(context.timer, elapsed=elapsed, **more, **context.kwargs)
-
-
-@cache
-def _signals() -> tuple[Any, Any]:
-    """Return `timer_signals` and `call_too_long`, or twice None if blinker is not installed, as in pyformance."""
-    try:
-        from blinker import Namespace  # imported on first use: it imports asyncio
-    except ImportError:
-        return None, None
-    signals = Namespace()
-    return signals, signals.signal("call_too_long")
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("timer_signals", "call_too_long"):
-        return _signals()[name == "call_too_long"]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

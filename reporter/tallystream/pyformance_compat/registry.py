@@ -1,35 +1,30 @@
 """The registries, the functions of the global one, and the decorators.
 
-The decorators count, meter and time the calls of a function. The default key is its qualified name and `_calls`.
+The decorators count, meter and time the calls of a function. The key is its qualified name and `_calls`.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-from contextlib import contextmanager
-from functools import partial, wraps
-from threading import RLock
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream import record
 from tallystream.baselines import add
 from tallystream.errors import is_of_a_signal
 from tallystream.metrics.calls import observe_calls
+from tallystream.pyformance_compat.counters import log
 from tallystream.pyformance_compat.meters import CallbackGauge, Counter, Gauge, Histogram, Meter, SimpleGauge, Timer
 from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.registry import MetricRegistry
-from tallystream.validation import check_name, check_tags, label
+from tallystream.validation import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Series = tuple[Any, tuple[tuple[str, str], ...]]  # (key, sorted tags)
-    Tags = Mapping[str, object] | None
-
-_log = logging.getLogger("tallystream.pyformance_compat")
+    from collections.abc import Callable
 
 M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
+F = TypeVar("F", bound="Callable[..., Any]")
 _CLASSES: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
 """The order of a dump. If a key has metrics of several classes, attributes of later classes replace earlier ones."""
 
@@ -49,9 +44,9 @@ class MetricsRegistry:
 
     def __init__(self, clock: Clock = WALL) -> None:
         self._clock = clock
-        self._making = RLock()
-        self._metrics: dict[type[Any], dict[Series, Any]] = {each: {} for each in _CLASSES}
-        self._retired: dict[tuple[type[Any], Series], record.Metric] = {}
+        self._clearing = Lock()
+        self._metrics: dict[type[Any], dict[str, Any]] = {kind: {} for kind in _CLASSES}
+        self._retired: dict[tuple[type[Any], str], record.Metric] = {}
         self._reported = _ReportedRegistry(self)
 
     @property
@@ -72,39 +67,29 @@ class MetricsRegistry:
     def app(self, name: str) -> None:
         self._reported.app = check_name("app", name)
 
-    def add(self, key: str, metric: Any, tags: Tags = None) -> None:
+    def add(self, key: str, metric: Any) -> None:
         """Add a metric that was created elsewhere.
 
         Raises:
-            LookupError: the registry has a metric of this class, key and tags.
+            LookupError: the registry has a metric of this class and key.
             TypeError: the object is not a metric.
         """
-        for kind in reversed(_CLASSES):  # a Timer is also a Histogram
-            if isinstance(metric, kind):
-                series = _series(key, tags)
-                with self._making:
-                    if series in self._metrics[kind]:
-                        raise LookupError(f"Metric {key!r} already registered")
-                    self._put(kind, series, metric)
-                return
-        raise TypeError(f"Invalid class. Could not register metric {key!r}")
+        kind = next((kind for kind in reversed(_CLASSES) if isinstance(metric, kind)), None)  # a Timer is a Histogram
+        if kind is None:
+            raise TypeError(f"Invalid class. Could not register metric {key!r}")
+        if self._add(kind, key, metric) is not metric:
+            raise LookupError(f"Metric {key!r} already registered")
 
-    def counter(self, key: str, tags: Tags = None) -> Counter:
-        """Return the counter of this key and tags."""
-        return self._get(Counter, key, tags, Counter)
+    def counter(self, key: str) -> Counter:
+        """Return the counter of this key."""
+        return self._get(Counter, key, Counter)
 
-    def histogram(self, key: str, tags: Tags = None) -> Histogram:
-        """Return the histogram of this key and tags."""
-        return self._get(Histogram, key, tags, lambda: Histogram(clock=self._clock))
+    def histogram(self, key: str) -> Histogram:
+        """Return the histogram of this key."""
+        return self._get(Histogram, key, lambda: Histogram(clock=self._clock))
 
-    def gauge(
-        self,
-        key: str,
-        gauge: Gauge | Callable[[], Any] | None = None,
-        default: Any = float("nan"),
-        tags: Tags = None,
-    ) -> Any:
-        """Return the gauge of this key and tags. A new one is `gauge`, calls the function `gauge`, or is a SimpleGauge.
+    def gauge(self, key: str, gauge: Gauge | Callable[[], Any] | None = None, default: Any = float("nan")) -> Any:
+        """Return the gauge of this key. A new one is `gauge`, calls the function `gauge`, or is a SimpleGauge.
 
         Raises:
             TypeError: `gauge` is neither a gauge nor a function.
@@ -119,100 +104,81 @@ class MetricsRegistry:
                 raise TypeError("gauge getter not callable")
             return CallbackGauge(gauge)
 
-        return self._get(Gauge, key, tags, make)
+        return self._get(Gauge, key, make)
 
-    def meter(self, key: str, tags: Tags = None) -> Meter:
-        """Return the meter of this key and tags."""
-        return self._get(Meter, key, tags, lambda: Meter(clock=self._clock))
+    def meter(self, key: str) -> Meter:
+        """Return the meter of this key."""
+        return self._get(Meter, key, lambda: Meter(clock=self._clock))
 
-    def timer(self, key: str, tags: Tags = None) -> Timer:
-        """Return the timer of this key and tags."""
-        return self._get(Timer, key, tags, lambda: Timer(clock=self._clock, sink=self.create_sink()))
-
-    def create_sink(self) -> Any:
-        """Return an object whose method `add` receives the durations of a new timer. Subclasses override it."""
-        return None
+    def timer(self, key: str) -> Timer:
+        """Return the timer of this key."""
+        return self._get(Timer, key, lambda: Timer(clock=self._clock))
 
     def clear(self) -> None:
         """Remove all metrics. A new metric of the same key starts at zero, but its count in the record continues."""
-        with self._making:
-            for kind, metrics in self._metrics.items():
-                for series, metric in metrics.items():
-                    value = metric.tallystream_retire(_record_name(series), dict(series[1]))
-                    if value is not None:
-                        self._retired[kind, series] = add(value, self._retired.get((kind, series)))
-                metrics.clear()
+        with self._clearing:
+            for kind, key, metric in self._members():
+                value = metric.tallystream_retire(_record_name(key))
+                if value is not None:
+                    self._retired[kind, key] = add(value, self._retired.get((kind, key)))
+                del self._metrics[kind][key]
 
-    def get_metrics(self, key: str, tags: Tags = None) -> dict[str, Any]:
+    def get_metrics(self, key: str) -> dict[str, Any]:
         """Return the values of all metrics of a key, by attribute."""
-        return self._values(_series(key, tags))
+        found = [self._metrics[kind].get(key) for kind in _CLASSES]
+        dumps = [metric.tallystream_dump() for metric in found if metric is not None]
+        return {name: value for dump in dumps for name, value in dump.items()}
 
     def dump_metrics(self) -> dict[str, dict[str, Any]]:
-        """Return the values of all metrics, by key and attribute; tagged metrics have the key `key{tag=value,…}`.
+        """Return the values of all metrics, by key and attribute.
 
         A metric that can't be read, such as a gauge whose function raises, is skipped and logged.
         """
         dumped = {}
-        for _, (key, tags), _ in self._members():
+        for _, key, _ in self._members():
             try:
-                name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
-                dumped[name] = self._values((key, tags))
+                dumped[key] = self.get_metrics(key)
             except BaseException as error:  # the application's function; the other metrics must be dumped
                 if is_of_a_signal(error):
                     raise
-                _log.exception("%s is skipped in this dump", label(key, dict(tags)))
+                log.exception("%r is skipped in this dump", key)
         return dumped
 
-    def _values(self, series: Series) -> dict[str, Any]:
-        found = [self._metrics[kind].get(series) for kind in _CLASSES]
-        dumps = [metric.tallystream_dump() for metric in found if metric is not None]
-        return {name: value for dump in dumps for name, value in dump.items()}
+    def _get(self, kind: type[M], key: str, make: Callable[[], M]) -> M:
+        metric: M | None = self._metrics[kind].get(key)
+        return self._add(kind, key, make()) if metric is None else metric
 
-    def _get(self, kind: type[M], key: str, tags: Tags, make: Callable[[], M]) -> M:
-        series = _series(key, tags)
-        metric: M | None = self._metrics[kind].get(series)
-        if metric is not None:
-            return metric
-        with self._making:
-            metric = self._metrics[kind].get(series)
-            if metric is None:
-                metric = self._put(kind, series, make())
-            return metric
+    def _add(self, kind: type[M], key: str, metric: M) -> M:
+        # `setdefault` is atomic: threads, finalizers and signal handlers get the metric that was added first.
+        added: M = self._metrics[kind].setdefault(key, metric)
+        added.tallystream_name = key
+        return added
 
-    def _put(self, kind: type[M], series: Series, metric: M) -> M:
-        metric.tallystream_register(str(series[0]))
-        # A finalizer or a signal handler may have added one while this one was created, in the same thread.
-        known: dict[Series, M] = self._metrics[kind]
-        return known.setdefault(series, metric)
+    def _members(self) -> list[tuple[type[Any], str, Any]]:
+        return [(kind, key, metric) for kind in _CLASSES for key, metric in list(self._metrics[kind].items())]
 
-    def _members(self) -> list[tuple[type[Any], Series, Any]]:
-        with self._making:
-            return [(kind, series, each) for kind, found in self._metrics.items() for series, each in found.items()]
-
-    def _report(self) -> list[record.Metric]:
+    def _report(self, *, views: bool) -> list[record.Metric]:
         # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the
         # retired one. Gauges are read without it: they call functions of the application, which may wait for it.
-        with self._making:
+        with self._clearing:
             members = self._members()
-            found = [self._read(*each) for each in members if each[0] is not Gauge]
-        found += [self._read(*each) for each in members if each[0] is Gauge]
+            found = [self._read(*each, views=views) for each in members if each[0] is not Gauge]
+        found += [self._read(*each, views=views) for each in members if each[0] is Gauge]
         return [value for value in found if value is not None]
 
-    def _read(self, kind: type[Any], series: Series, metric: Any) -> record.Metric | None:
-        name, tags = _record_name(series), dict(series[1])
+    def _read(self, kind: type[Any], key: str, metric: Any, *, views: bool) -> record.Metric | None:
         try:
-            value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
-            return None if value is None else add(value, self._retired.get((kind, series)))
+            value = metric.tallystream_read(check_name("the name of a metric", _record_name(key)), views=views)
+            return None if value is None else add(value, self._retired.get((kind, key)))
         except Exception as error:  # noqa: BLE001 - the other metrics must be reported
-            _log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            log.warning("%r is skipped in this snapshot: %s: %s", key, type(error).__name__, error)
             return None
 
     def _reset_after_fork(self) -> None:
-        self._making = RLock()
+        self._clearing = Lock()
         self._retired.clear()
-        for metrics in self._metrics.values():
-            for metric in metrics.values():
-                metric.tallystream_reset()
+        for _, _, metric in self._members():
+            metric.tallystream_reset()
 
 
 class RegexRegistry(MetricsRegistry):
@@ -230,9 +196,9 @@ class RegexRegistry(MetricsRegistry):
         super().__init__(clock)
         self.pattern = re.compile("^$" if pattern is None else pattern)
 
-    def _get(self, kind: type[M], key: str, tags: Tags, make: Callable[[], M]) -> M:
+    def _get(self, kind: type[M], key: str, make: Callable[[], M]) -> M:
         groups = (group for match in self.pattern.finditer(key) for group in match.groups() if group)
-        return super()._get(kind, "/".join(groups), tags, make)
+        return super()._get(kind, "/".join(groups), make)
 
 
 class _ReportedRegistry(MetricRegistry):
@@ -248,15 +214,12 @@ class _ReportedRegistry(MetricRegistry):
         A metric that can't be read, or whose name is invalid or used twice, is skipped and logged.
         """
         snapshot = super().snapshot(views=views)
-        identities = {metric.identity for metric in snapshot}
-        for metric in self._compatible._report():  # noqa: SLF001 - of the same module
-            identity = metric.identity
-            if identity in identities:
-                what = label(metric.name, metric.tags)
-                _log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
-                continue
-            identities.add(identity)
-            snapshot.append(metric)
+        own = {metric.identity for metric in snapshot}
+        for metric in self._compatible._report(views=views):  # noqa: SLF001 - of the same module
+            if metric.identity in own:
+                log.warning("%r is skipped: there is another %s with this name", metric.name, metric.type)
+            else:
+                snapshot.append(metric)
         return snapshot
 
     def reset_after_fork(self) -> None:
@@ -265,12 +228,8 @@ class _ReportedRegistry(MetricRegistry):
         self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
 
 
-def _series(key: Any, tags: Tags) -> Series:
-    return key, tuple(sorted((str(name), str(value)) for name, value in tags.items())) if tags else ()
-
-
-def _record_name(series: Series) -> str:
-    return str(series[0]) or UNMATCHED
+def _record_name(key: str) -> str:
+    return key or UNMATCHED
 
 
 _global = MetricsRegistry()
@@ -287,29 +246,29 @@ def set_global_registry(registry: MetricsRegistry) -> None:
     _global = registry
 
 
-def counter(key: str, tags: Tags = None) -> Counter:
-    """Return the global registry's counter of this key and tags."""
-    return _global.counter(key, tags)
+def counter(key: str) -> Counter:
+    """Return the global registry's counter of this key."""
+    return _global.counter(key)
 
 
-def histogram(key: str, tags: Tags = None) -> Histogram:
-    """Return the global registry's histogram of this key and tags."""
-    return _global.histogram(key, tags)
+def histogram(key: str) -> Histogram:
+    """Return the global registry's histogram of this key."""
+    return _global.histogram(key)
 
 
-def meter(key: str, tags: Tags = None) -> Meter:
-    """Return the global registry's meter of this key and tags."""
-    return _global.meter(key, tags)
+def meter(key: str) -> Meter:
+    """Return the global registry's meter of this key."""
+    return _global.meter(key)
 
 
-def timer(key: str, tags: Tags = None) -> Timer:
-    """Return the global registry's timer of this key and tags."""
-    return _global.timer(key, tags)
+def timer(key: str) -> Timer:
+    """Return the global registry's timer of this key."""
+    return _global.timer(key)
 
 
-def gauge(key: str, gauge: Gauge | Callable[[], Any] | None = None, tags: Tags = None) -> Any:
-    """Return the global registry's gauge of this key and tags; see `MetricsRegistry.gauge`."""
-    return _global.gauge(key, gauge, tags=tags)
+def gauge(key: str, gauge: Gauge | Callable[[], Any] | None = None) -> Any:
+    """Return the global registry's gauge of this key; see `MetricsRegistry.gauge`."""
+    return _global.gauge(key, gauge)
 
 
 def dump_metrics() -> dict[str, dict[str, Any]]:
@@ -322,71 +281,47 @@ def clear() -> None:
     _global.clear()
 
 
-def get_qualname(obj: Any) -> str:
-    """Return the qualified name of a function or class, or that of an object's class."""
-    return str(getattr(obj, "__qualname__", type(obj).__qualname__))
+def count_calls(fn: F) -> F:
+    """Count the calls."""
+    return _observed(fn, lambda key: counter(key).inc())
 
 
-def _decorator(
-    observe: Callable[[MetricsRegistry, str, Tags, str], Iterator[None]],
-    result: Callable[[MetricsRegistry, str, Tags, Any], None] = lambda *_: None,
-) -> Callable[..., Any]:
-    """Return the decorator that runs each call inside `observe`, and passes what it returns to `result`.
-
-    Both receive the registry, and the key and the tags of the metric; `observe` also receives the function's name.
-    """
-    around = contextmanager(observe)
-
-    @wraps(observe, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def decorate(
-        fn: Any = None, metric_name: str | None = None, registry: MetricsRegistry | None = None, tags: Tags = None
-    ) -> Any:
-        if fn is None:
-            return partial(decorate, metric_name=metric_name, registry=registry, tags=tags)
-        function_name = get_qualname(fn)
-        key = f"{function_name}_calls" if metric_name is None else metric_name
-
-        def current() -> MetricsRegistry:
-            return _global if registry is None else registry
-
-        def passed(returned: Any) -> Any:
-            result(current(), key, tags, returned)
-            return returned
-
-        return observe_calls(fn, lambda: around(current(), key, tags, function_name), passed)
-
-    del decorate.__wrapped__  # the signature is that of `decorate`
-    return decorate
-
-
-@_decorator
-def count_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
-    """Count the calls: `@count_calls`, or `@count_calls(metric_name=…, registry=…, tags=…)`."""
-    registry.counter(key, tags).inc()
-    yield
-
-
-@_decorator
-def meter_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
+def meter_calls(fn: F) -> F:
     """Count the calls and their rate."""
-    registry.meter(key, tags).mark()
-    yield
+    return _observed(fn, lambda key: meter(key).mark())
 
 
-def _add_result(registry: MetricsRegistry, key: str, tags: Tags, result: Any) -> None:
-    if type(result) in (int, float):
-        registry.histogram(key, tags).add(result)
-
-
-@partial(_decorator, result=_add_result)
-def hist_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
-    """Add what the function returns to a histogram if it is an int or a float."""
-    registry.histogram(key, tags)
-    yield
-
-
-@_decorator
-def time_calls(registry: MetricsRegistry, key: str, tags: Tags, name: str) -> Iterator[None]:
+def time_calls(fn: F) -> F:
     """Time the calls, from the first step of a coroutine or a generator to its end."""
-    with registry.timer(key, tags).time(fn=name):
-        yield
+    return _observed(fn, lambda key: timer(key).time())
+
+
+def hist_calls(fn: F) -> F:
+    """Add what the function returns to a histogram if it is an int or a float."""
+
+    def add_result(key: str, result: Any) -> None:
+        if type(result) in (int, float):
+            histogram(key).add(result)
+
+    return _observed(fn, histogram, add_result)
+
+
+def _observed(
+    fn: F, begin: Callable[[str], object], add_result: Callable[[str, Any], None] = lambda _key, _result: None
+) -> F:
+    """Return the function with `begin(key)` called before each call, and `add_result(key, …)` with what it returns.
+
+    If `begin` returns a context manager, the call is inside it.
+    """
+    key = f"{getattr(fn, '__qualname__', type(fn).__qualname__)}_calls"
+
+    def around() -> AbstractContextManager[object]:
+        begun = begin(key)
+        return begun if isinstance(begun, AbstractContextManager) else nullcontext()
+
+    def pass_on(result: Any) -> Any:
+        add_result(key, result)
+        return result
+
+    observed: F = observe_calls(fn, around, pass_on)
+    return observed

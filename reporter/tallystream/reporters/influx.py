@@ -67,6 +67,28 @@ def _checked_token(token: object) -> str:
     return text
 
 
+def post(scheme: str, address: str, path: str, data: bytes, *, headers: Mapping[str, str], timeout: float) -> None:
+    """Write points. A redirect is a refusal: it is not followed, since its target would get the token or the password.
+
+    Raises:
+        OSError: InfluxDB can't be reached.
+        TallystreamError: it returned anything but "no content", its answer to what it has written.
+    """
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # slow to import
+
+    connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(address, timeout=timeout)
+    try:
+        connection.request("POST", path, data, headers)
+        response = connection.getresponse()
+        body = response.read(500).decode(errors="replace")
+    except HTTPException as error:
+        raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
+    finally:
+        connection.close()
+    if response.status != 204:
+        raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")
+
+
 class InfluxReporter(LocalReporter):
     """Writes each snapshot to InfluxDB: one point for each metric, with the time in milliseconds.
 
@@ -99,12 +121,10 @@ class InfluxReporter(LocalReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
         from urllib.parse import urlencode
 
         parts = _split(url)
-        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._address, self._timeout = parts.netloc.rpartition("@")[2], timeout
+        self._scheme, self._address, self._timeout = parts.scheme, parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
         self._headers = {"Authorization": f"Token {_checked_token(token)}", "Content-Type": "text/plain; charset=utf-8"}
@@ -112,25 +132,12 @@ class InfluxReporter(LocalReporter):
         super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
-        from http.client import HTTPException
-
         tags = {"app": self.registry.app, "instance": self._instance}
         lines = [
             influx_line(metric, self.attributes.values(metric), {**tags, "metric_type": metric.type}, ts_ms)
             for metric in metrics
         ]
         data = "\n".join(line for line in lines if line).encode()
-        if not data:
-            return 0
-        connection = self._connect(self._address, timeout=self._timeout)
-        try:
-            connection.request("POST", self._path, data, self._headers)
-            response = connection.getresponse()
-            body = response.read(500).decode(errors="replace")
-        except HTTPException as error:
-            raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
-        finally:
-            connection.close()
-        if response.status != 204:  # "no content": written
-            raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")
+        if data:
+            post(self._scheme, self._address, self._path, data, headers=self._headers, timeout=self._timeout)
         return len(data)

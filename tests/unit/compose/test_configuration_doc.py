@@ -11,19 +11,18 @@ from support import reference
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-REMEDY = "run PYTHONPATH=tests python -m support.reference docs/configuration.md, and write what a reader needs to know"
 
 
 def test_the_tables_are_those_of_the_command_line() -> None:
     """The tables have every option with its default, its environment variable and its meaning."""
-    assert reference.update(DOC) == DOC, REMEDY
+    assert reference.update(DOC) == DOC, reference.REMEDY
 
 
 @pytest.mark.parametrize("name", sorted(set(reference.commands()) - {reference.GENERAL}))
 def test_every_command_has_a_section(name: str) -> None:
     """A sentence is between the heading and the table."""
     section = re.search(rf"^### {name}\n\n(.+?)\n\n<!-- options: {name} -->\n", DOC, re.MULTILINE | re.DOTALL)
-    assert section is not None, REMEDY
+    assert section is not None, reference.REMEDY
 
 
 def test_every_table_belongs_to_a_command() -> None:

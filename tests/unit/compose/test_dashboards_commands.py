@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from support.grafana_push import SECRETS, TOKEN, save_as_person
 from support.grafana_stub import GrafanaStub
-from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_dashboards.grafana.push.job import PushRefusedError
 
@@ -63,25 +62,6 @@ def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
     assert push(grafana, "--dry-run").exit_code == 1
     assert push(grafana, "--force").exit_code == 0
     assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] != "My lag"
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--flavour", "sql"), "--flavour: 'sql' can't be used; give flux or prometheus."),
-        (("--contact", "pager"), "--contact: 'pager' can't be used; give webhook or email."),
-        (("--threshold", "lag-seconds=-1"), "--threshold: 'lag-seconds=-1.0' can't be used"),
-        (
-            ("--threshold", "lag=1"),
-            "--threshold: 'lag=1' can't be used; give NAME=NUMBER with one of the names missing-",
-        ),
-    ],
-)
-def test_an_invalid_option_is_rejected(grafana: GrafanaStub, options: tuple[str, ...], sentence: str) -> None:
-    """The error names the option."""
-    error = push(grafana, *options).exception
-    assert isinstance(error, ConfigError)
-    assert str(error).startswith(sentence)
 
 
 def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:

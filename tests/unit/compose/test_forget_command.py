@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import threading
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from tallystream.errors import ConfigError
@@ -17,7 +15,7 @@ from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.table.records.decode import Forget
 from tallystream_cli import main
-from tallystream_cli.commands.forget import MAX_ROWS, as_dict, show
+from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
 
 PLAN = Plan(
     [],
@@ -26,26 +24,19 @@ PLAN = Plan(
 )
 
 
-def shown(plan: Plan, *, of_instance: bool) -> str:
-    """Return the output."""
-    out = io.StringIO()
-    show(plan, Console(file=out, width=160), of_instance=of_instance)
-    return out.getvalue()
-
-
-def test_lives_and_metrics_are_shown() -> None:
+def test_lives_and_metrics_are_as_text() -> None:
     """A note says which counts come back or stay."""
-    text = shown(PLAN, of_instance=True)
+    text = as_text(PLAN, of_instance=True)
     for words in ("app-1", "living", "[b]orders site=x"):
         assert words in text
     assert "their next snapshot brings their counts back" in text
     assert "forgotten lives counted stays" in text
-    assert "forgotten lives counted stays" not in shown(PLAN, of_instance=False)
+    assert "forgotten lives counted stays" not in as_text(PLAN, of_instance=False)
 
 
 def test_the_tables_are_limited() -> None:
     """Their numbers of rows are printed then."""
-    text = shown(PLAN._replace(lives=PLAN.lives * (MAX_ROWS + 5)), of_instance=True)
+    text = as_text(PLAN._replace(lives=PLAN.lives * (MAX_ROWS + 5)), of_instance=True)
     assert "and more: --json has all 25 lives and 1 sums" in text
 
 

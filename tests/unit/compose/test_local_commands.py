@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
@@ -44,19 +43,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def running(here: Path) -> state_file.SystemState:
+def running(here: Path) -> Iterator[state_file.SystemState]:
     """A local system that this process supervises, in the default folder of `up`."""
     (here / ".tallystream").mkdir()
     store = here / ".tallystream" / "store.db"
     store.touch()
-    supervisor = state_file.find_process(os.getpid())
-    assert supervisor is not None
-    components = [ComponentState("broker", "up", 0, supervisor), ComponentState("page", "died", 2)]
+    components = [ComponentState("broker", "up", 0, os.getpid()), ComponentState("page", "died", 2)]
     state = state_file.SystemState(
-        supervisor, "127.0.0.1:45678", f"local:{store}", page_url="http://127.0.0.1:1", up=True, components=components
+        os.getpid(), "127.0.0.1:45678", f"local:{store}", page_url="http://127.0.0.1:1", up=True, components=components
     )
-    state_file.write(here / ".tallystream" / "system.json", state)
-    return state
+    state_file.write(here / ".tallystream", state)
+    with state_file.lock(here / ".tallystream"):
+        yield state
 
 
 def test_lag_finds_the_store_of_the_running_system(
@@ -124,21 +122,14 @@ def test_sums_are_read_from_the_topic_without_a_store(
     assert call(monkeypatch, "sums", "--from-topic", "--at", "2026-11-20") == 2
 
 
-@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("content", [None, "{}", "{"], ids=["none", "of a killed system", "damaged"])
 def test_without_a_running_system_a_store_is_required(
-    here: Path,
-    running: state_file.SystemState,
-    supervised: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Path, content: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If no system runs, the error names the option and how to start a system; the exit code is 2."""
-    path = here / ".tallystream" / "system.json"
-    if supervised:
-        running.supervisor.created -= 1000
-        state_file.write(path, running)
-    else:
-        path.unlink()
+    if content is not None:
+        (here / ".tallystream").mkdir()
+        (here / ".tallystream" / "system.json").write_text(content)
     assert call(monkeypatch, "lag") == 2
     output = capsys.readouterr().err
     assert output.startswith("--store is not set; ")
@@ -216,14 +207,14 @@ def test_up_stops_everything_after_its_terminal_was_closed(
         """A local system whose start is interrupted."""
 
         def __init__(self, _: object, *, say: Callable[[str], None], check: Callable[[], None]) -> None:
-            check()
-            self.say = say
+            self.say, self.check = say, check
 
         def start(self) -> None:
             """Start, until SIGTERM."""
             self.say("broker is up")
             done.append("started")
             os.kill(os.getpid(), signal.SIGTERM)
+            self.check()
 
         def stop(self) -> None:
             """Stop."""
@@ -290,11 +281,3 @@ def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(monkeypa
     assert call(monkeypatch, "verify", "--topic-prefix", "own-") == 0
     assert call(monkeypatch, "verify", "--bootstrap-servers", "kafka:9092") == 0
     assert used == ["", "own-", "prod-"]
-
-
-def test_a_damaged_state_file_is_ignored(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lag` then requires a store."""
-    (here / ".tallystream").mkdir()
-    (here / ".tallystream" / "system.json").write_text("{")
-    with pytest.raises(ConfigError, match="--store"):
-        main.app(["lag"], standalone_mode=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_cli.local import state_file
-from tallystream_cli.local.component import Command
+from tallystream_cli.local.supervisor import Command
 from tallystream_cli.local.system import LocalSystem, SystemSettings
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def system(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     ]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LocalSystem, "_components", lambda _: components)
+    monkeypatch.setattr(LocalSystem, "_prepare", lambda _: None)
     return LocalSystem(SystemSettings(tmp_path), say=said.append)
 
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 import io
 import json
 
-from rich.console import Console
-
 from tallystream_aggregator.verify.check import Difference, Outcome
-from tallystream_cli.commands.verify import Progress, as_dict, notes, show, summary
+from tallystream_cli.commands.verify import Progress, as_dict, as_text, notes, summary
 
 IDENTITY = ("orders", "counter", "[b]processed", (("topic", "orders"),))
 DIFFERENCES = [
     Difference(IDENTITY, "count", 8, 7, {"metrics:0": 5, "metrics:1": 9}),
     Difference(None, "dead letters", "1, metrics, partition 0, offset 3", None, None),
 ]
-
-
-def shown(outcome: Outcome, max_rows: int = 50) -> str:
-    """Return the output."""
-    out = io.StringIO()
-    show(outcome, Console(file=out, width=160), max_rows)
-    return out.getvalue()
 
 
 def test_the_summary_says_what_was_compared() -> None:
@@ -36,7 +27,7 @@ def test_the_summary_says_what_was_compared() -> None:
 
 def test_the_table_of_differences() -> None:
     """Each row has app, metric, type, tags, field, both values, and the last offsets that were included."""
-    text = shown(Outcome(differences=list(DIFFERENCES)))
+    text = as_text(Outcome(differences=list(DIFFERENCES)), 50)
     (line,) = [line for line in text.splitlines() if "processed" in line]
     for word in ("orders", "[b]processed topic=orders (counter)", "count", " 8 ", " 7 ", "0: 4, 1: 8"):
         assert word in line
@@ -46,7 +37,7 @@ def test_the_table_of_differences() -> None:
 
 def test_most_limits_the_table() -> None:
     """The number of the other differences is printed."""
-    text = shown(Outcome(differences=list(DIFFERENCES)), max_rows=1)
+    text = as_text(Outcome(differences=list(DIFFERENCES)), 1)
     assert "partition 0, offset 3" not in text
     assert "and 1 more: --json has them all" in text
 
@@ -82,10 +73,10 @@ def test_progress_is_printed_every_few_seconds() -> None:
 
 
 def test_names_are_escaped() -> None:
-    """Control characters and Rich's markup in names are printed as text, in the table and in the summary."""
+    """Control characters in names are escaped, in the table and in the summary."""
     identity = ("evil\x1b[2J\n", "counter", "x\u202e", (("t", "[red]\x07"),))
     ends = {"metrics\x1b[31m[bold]:0": 5, "b:0": 1}
-    text = shown(Outcome(ends, differences=[Difference(identity, "count", 8, 7, ends)]))
+    text = as_text(Outcome(ends, differences=[Difference(identity, "count", 8, 7, ends)]), 50)
     assert "".join(text.splitlines()).isprintable()
     assert "evil\\x1b[2J\\n" in text
     assert "x\\u202e t=[red]\\x07 (counter)" in text

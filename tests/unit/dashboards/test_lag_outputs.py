@@ -41,37 +41,39 @@ def newest() -> Round:
 def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
     """There are samples of each partition and group. Unknown values and groups that are gone have none."""
     result = newest()
-    text = exposition(result.states, result.bounds, result.ts_ms)
+    text = exposition(result.states, result.bounds, result.ts_ms).text
     lines = text.splitlines()
     for line in (
-        'kafka_consumergroup_group_lag{group="a group",topic="orders",partition="0"} 9',
-        'kafka_consumergroup_group_lag_seconds{group="a group",topic="orders",partition="0"} 4.0',
-        'kafka_consumergroup_group_offset{group="well",topic="other",partition="0"} 4',
-        'kafka_consumergroup_group_max_lag{group="a group"} 9',
+        'kafka_consumergroup_group_lag{group="a group",partition="0",topic="orders"} 9.0',
+        'kafka_consumergroup_group_lag_seconds{group="a group",partition="0",topic="orders"} 4.0',
+        'kafka_consumergroup_group_offset{group="well",partition="0",topic="other"} 4.0',
+        'kafka_consumergroup_group_max_lag{group="a group"} 9.0',
         'kafka_consumergroup_group_max_lag_seconds{group="well"} 0.0',
-        'kafka_consumergroup_group_sum_lag{group="a group"} 9',
-        'kafka_consumergroup_group_topic_sum_lag{group="a group",topic="orders"} 9',
-        'kafka_partition_latest_offset{topic="orders",partition="0"} 14',
-        'tallystream_group_status{group="well",status="OK"} 1',
-        'tallystream_lag_seconds_bound{group="a group",topic="orders",partition="0"} 1',
-        f"tallystream_lag_round_time_seconds {(T0 + 4000) / 1000}",
+        'kafka_consumergroup_group_sum_lag{group="a group"} 9.0',
+        'kafka_consumergroup_group_topic_sum_lag{group="a group",topic="orders"} 9.0',
+        'kafka_partition_latest_offset{partition="0",topic="orders"} 14.0',
+        'tallystream_group_status{group="well",status="OK"} 1.0',
+        'tallystream_lag_seconds_bound{group="a group",partition="0",topic="orders"} 1.0',
+        "tallystream_lag_round_time_seconds 1.700000104e+09",
     ):
         assert line in lines
     assert "NaN" not in text
     assert 'group="gone"' not in text
-    assert 'kafka_consumergroup_group_lag{group="a group",topic="orders",partition="1"}' not in text
+    assert 'kafka_consumergroup_group_lag{group="a group",partition="1",topic="orders"}' not in text
 
 
 def test_every_metric_is_documented() -> None:
     """docs/lag.md names each metric with its help and its labels, and no other."""
     result = newest()
-    text = exposition(result.states, result.bounds, result.ts_ms)
+    text = exposition(result.states, result.bounds, result.ts_ms).text
     served = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     rows = re.findall(r"^\| `((?:kafka|tallystream)_\w+)` \| (.+?) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
     assert {name: meaning for name, _, meaning in rows} == served
     for name, labels, _ in rows:
         found_labels = re.search(rf"^{name}\{{(.+)\}} ", text, re.MULTILINE)
-        assert found_labels is None or re.findall(r"(\w+)=", found_labels[1]) == re.findall(r"`(\w+)`", labels), name
+        assert found_labels is None or re.findall(r"(\w+)=", found_labels[1]) == sorted(
+            re.findall(r"`(\w+)`", labels)
+        ), name
 
 
 def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
@@ -103,7 +105,7 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
     # The text of a round is rendered once.
     assert api.metrics().text is first.text
     api.publish(replace(newest(), ts_ms=T0 + 5000))
-    assert f"tallystream_lag_round_time_seconds {(T0 + 5000) / 1000}" in api.metrics().text
+    assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text
 
 
 def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:

@@ -126,11 +126,11 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
         ("slow/1", Status.STALL)
     ]
     assert result.problems
-    text = exposition(result.states, result.bounds, result.ts_ms)
-    assert 'tallystream_group_status{group="slow",status="ERR"} 1\n' in text
-    assert 'kafka_consumergroup_group_lag{group="slow",topic="slow",partition="1"}' in text
-    assert 'tallystream_group_stale{group="slow"} 1\n' in text
-    assert 'tallystream_group_stale{group="well"} 0\n' in text
+    text = exposition(result.states, result.bounds, result.ts_ms).text
+    assert 'tallystream_group_status{group="slow",status="ERR"} 1.0\n' in text
+    assert 'kafka_consumergroup_group_lag{group="slow",partition="1",topic="slow"}' in text
+    assert 'tallystream_group_stale{group="slow"} 1.0\n' in text
+    assert 'tallystream_group_stale{group="well"} 0.0\n' in text
     well = state(result, "well")
     assert (well.evaluation.status, why(well)) == (
         Status.OK,

@@ -16,7 +16,7 @@ from tallystream_cli import influx_tokens, main
 from tallystream_cli.demo import app as demo_app
 from tallystream_cli.demo import events as demo_events
 from tallystream_cli.influx_tokens import PERMISSIONS
-from tallystream_cli.local.component import STOP_TIMEOUT_S
+from tallystream_cli.servers.process import Server
 from tallystream_dashboards.grafana.generate import files
 from tallystream_dashboards.grafana.settings import Settings
 
@@ -48,12 +48,6 @@ def parts(service: dict[str, Any]) -> Iterator[str]:
     yield from service.get("command") or []
 
 
-def test_docker_compose_accepts_the_file(services: dict[str, Any]) -> None:
-    """`docker compose config` resolves it with all profiles without a warning, and every service is in it."""
-    others = {"kafka", "influxdb", "grafana", "prometheus"}
-    assert others | {ONCE} | set(OURS) | set(DEMO) <= set(services)
-
-
 def test_without_secrets_nothing_starts() -> None:
     """Without .env Compose refuses the file, and the error names the command that makes it."""
     done = images.config(None, "-q")
@@ -68,6 +62,7 @@ def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
         images.init_env(tmp_path / name)
     one, two = (images.variables(tmp_path / name / ".env") for name in ("one", "two"))
     assert one.keys() == two.keys()
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", one["KAFKA_CLUSTER_ID"])  # it does not look like an option
     assert not {value for value in one.values() if len(value) < 22}
     assert not set(one.values()) & set(two.values())
     env_file = tmp_path / "one" / ".env"
@@ -76,15 +71,6 @@ def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
     assert "is not changed" in images.init_env(tmp_path / "one").stderr
     assert env_file.read_text() == "MINE=1\n"
     assert [path.name for path in (tmp_path / "one").iterdir()] == [".env"]
-
-
-def test_a_cluster_id_never_looks_like_an_option(tmp_path: Path) -> None:
-    """The random ID has 22 characters of Kafka's alphabet and does not begin with a hyphen."""
-    for number in range(12):
-        (tmp_path / str(number)).mkdir()
-        images.init_env(tmp_path / str(number))
-        identity = images.variables(tmp_path / str(number) / ".env")["KAFKA_CLUSTER_ID"]
-        assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", identity), identity
 
 
 def test_no_secret_has_a_default(env_file: Path, services: dict[str, dict[str, Any]]) -> None:
@@ -192,7 +178,7 @@ def test_a_service_starts_after_the_servers_that_it_uses(services: dict[str, dic
 def test_services_have_enough_time_for_a_clean_stop(services: dict[str, dict[str, Any]]) -> None:
     """The aggregator and the shippers have at least as long as the local supervisor gives them."""
     for name in ("aggregator", "shipper"):
-        assert float(services[name]["stop_grace_period"].removesuffix("s")) >= STOP_TIMEOUT_S
+        assert float(services[name]["stop_grace_period"].removesuffix("s")) >= Server.stop_timeout_s
 
 
 @pytest.mark.parametrize("name", OURS)

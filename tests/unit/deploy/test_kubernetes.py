@@ -13,7 +13,6 @@ import yaml
 from typer.main import get_command
 
 from support import images
-from support.cluster import SECURE
 from tallystream_cli import main
 
 FOLDER = images.ROOT / "deploy" / "kubernetes"
@@ -215,7 +214,11 @@ def test_the_submit_script_names_existing_files_and_options() -> None:
 def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
     """Executors authenticate, network traffic and spilled data are encrypted, and the file system is read-only."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
-    assert SECURE.items() <= dict(re.findall(r"--conf (\S+?)=(\S+)", script)).items()
+    given = dict(re.findall(r"--conf (\S+?)=(\S+)", script))
+    for name in ("authenticate", "network.crypto.enabled", "io.encryption.enabled"):
+        assert given[f"spark.{name}"] == "true"
+    assert given["spark.network.crypto.cipher"] == "AES/GCM/NoPadding"
+    assert given["spark.ui.enabled"] == "false"
     for template in documents(*TEMPLATES):
         (one,) = template["spec"]["containers"]
         assert one["securityContext"] == {

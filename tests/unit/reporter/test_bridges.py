@@ -152,13 +152,6 @@ def test_sums_are_exact_over_prometheus_resets_and_removals(
     assert reported("seconds") == (2, 7.0)
 
 
-def test_the_default_prometheus_registry_is_read(registry: MetricRegistry) -> None:
-    """Without an argument, the bridge reads the library's default registry."""
-    registry.add_source(PrometheusSource(), prefix="prometheus")
-    names = {metric.name for metric in registry.snapshot()}
-    assert {"prometheus.python_info", "prometheus.python_gc_collections_total"} <= names
-
-
 def test_a_prometheus_multiprocess_collector_is_rejected(tmp_path: Path, library: CollectorRegistry) -> None:
     """Each process would report the sums of all processes; the error names the registry to pass."""
     MultiProcessCollector(library, path=str(tmp_path))
@@ -286,21 +279,6 @@ def test_counts_with_the_same_tags_are_added_up(registry: MetricRegistry) -> Non
         assert_count(registry, "orders", 7, tags=scope)
         assert_count(registry, "requests", 3, tags={"status": "200", **scope})
     assert_count(registry, "tallystream.reporter.source.failed", 0, tags={"source": "opentelemetry"})
-
-
-def test_a_failing_opentelemetry_callback_affects_only_its_instrument(registry: MetricRegistry) -> None:
-    """The SDK logs the failure, and the other instruments are reported."""
-    source = OpenTelemetrySource()
-    meter = MeterProvider(metric_readers=[source.reader]).get_meter("m")
-
-    def broken(_: CallbackOptions) -> Iterator[Observation]:
-        raise OSError("no such device")
-
-    meter.create_observable_counter("broken", [broken])
-    meter.create_counter("good").add(1)
-    registry.add_source(source)
-    assert_count(registry, "good", 1, tags={"otel.scope.name": "m"})
-    assert find(registry, "broken", tags={"otel.scope.name": "m"}) is None
 
 
 def test_the_bridges_import_without_their_libraries() -> None:

@@ -71,24 +71,6 @@ def test_an_invalid_variable_is_named() -> None:
         report("orders", environment={"TALLYSTREAM_INTERVAL": "often"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "variables", "field"),
-    [
-        ({"interval": "1"}, {}, "interval"),
-        ({"options": "hush"}, {}, "options"),
-        ({"options": [1]}, {}, "options"),
-        ({}, {"TALLYSTREAM_TOPIC": " "}, "topic"),
-        ({}, {"TALLYSTREAM_TOPIC_PREFIX": "a b "}, "topic"),
-    ],
-)
-def test_a_value_that_cannot_work_is_refused(arguments: dict[str, Any], variables: dict[str, str], field: str) -> None:
-    """The error is raised at once, not at each report, and shows no option."""
-    with pytest.raises(ConfigError) as caught:
-        report("orders", environment=variables, **arguments)
-    assert caught.value.field == field
-    assert "hush" not in str(caught.value)
-
-
 def test_a_rejected_call_does_not_rename_the_registry() -> None:
     """After any ConfigError, from the constructor or from start(), the registry has its old name."""
     registry = MetricRegistry("before")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -105,56 +104,3 @@ def test_the_memory_of_a_counter_is_limited(registry: MetricRegistry) -> None:
         counter.inc(2)
     assert len(counter._amounts) < BUFFER
     assert counter.count == 20_000
-
-
-INTERRUPTED_EVERYWHERE = """
-import signal, sys
-from tallystream import Counter
-from tallystream.metrics.counter import BUFFER
-
-def interrupted(step):
-    # A counter is incremented and read when its increments are about to be added up; a signal handler, which runs
-    # before the given step, does the same. Returns whether there is such a step.
-    counter, steps, known = Counter("c", {}), 0, []
-    for _ in range(BUFFER - 2):
-        counter.inc()
-
-    def handle(*_):
-        before = counter.count
-        counter.inc(1000)
-        known.append((before, counter.count))
-
-    signal.signal(signal.SIGTERM, handle)
-
-    def trace(frame, what, argument):
-        nonlocal steps
-        frame.f_trace_opcodes = True
-        steps += what == "opcode"
-        if what == "opcode" and steps == step:
-            signal.raise_signal(signal.SIGTERM)
-        return trace
-
-    sys._getframe().f_trace_opcodes = True  # Python 3.12 traces no instruction without it
-    sys.settrace(trace)
-    counter.inc(2)
-    counter.count
-    sys.settrace(None)
-    for before, after in known:
-        assert before in (BUFFER - 2, BUFFER) and after == before + 1000, known
-    assert counter.count == BUFFER + 1000 * len(known)
-    return bool(known)
-
-step = 1
-while interrupted(step):
-    step += 1
-print(step)
-"""
-
-
-def test_a_signal_handler_can_count_at_any_time() -> None:
-    """A signal at any instruction of an increment or a reading blocks, loses and repeats nothing."""
-    run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_EVERYWHERE], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) > 20

@@ -178,21 +178,6 @@ def test_units_and_attributes() -> None:
     assert shape.values(Gauge(name="g", value=1)) == {}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ({"attributes": ["p42"]}, "attributes"),
-        ({"rate_unit": "day"}, "rate_unit"),
-        ({"duration_unit": "m"}, "duration_unit"),
-    ],
-)
-def test_invalid_units_and_attributes_are_named(arguments: dict[str, Any], field: str) -> None:
-    """The error lists the possible values."""
-    with pytest.raises(ConfigError, match=r"use (one|some) of") as caught:
-        AttributeFilter(**arguments)
-    assert caught.value.field == field
-
-
 def test_selection() -> None:
     """Included and not excluded names are selected, case-sensitively."""
     selection = MetricFilter(["a.*", "b"], ["*.x"])

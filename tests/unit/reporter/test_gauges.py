@@ -178,12 +178,3 @@ def test_a_ratio_with_divisor_zero_has_no_value(registry: MetricRegistry) -> Non
     assert gauge.value == 0.25
     assert ratio(unset, hits)() is ratio(hits, unset)() is None
     assert ratio(lambda: 3.0, lambda: 2.0)() == 1.5
-
-
-def test_a_derived_gauge_fails_alone(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """If a transformation raises, only its gauge is skipped, and this is logged once."""
-    source = registry.gauge("source", lambda: 0.0)
-    registry.gauge("inverse", derived(source, lambda value: 1 / value))
-    for _ in range(3):
-        assert registry.snapshot() == [record.Gauge(name="source", value=0.0)]
-    assert caplog.text.count("'inverse' is skipped") == 1

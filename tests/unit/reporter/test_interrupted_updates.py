@@ -1,56 +1,24 @@
-"""Updates that a signal's handler interrupts by raising, as `sys.exit(0)`, Ctrl-C or Celery's soft time limit do."""
+"""Updates that a signal's handler interrupts by counting, or by raising, as `sys.exit(0)` or Ctrl-C do."""
 
 from __future__ import annotations
 
-import gc
 import math
-import sys
 from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow
+from support.interruptions import interruptions
+from tallystream import Counter, ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow
 from tallystream.metrics.counter import BUFFER as COUNTER_BUFFER
 from tallystream.metrics.histogram import BUFFER
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tallystream.testing import ManualClock
-
-
-def interruptions(prepare: Callable[[], Callable[[], object]]) -> Iterator[SystemExit]:
-    """Call the update that `prepare()` returns again and again, each time interrupted at a later moment.
-
-    The moments are those at which Python calls handlers: at the start of a function, and after a call of a built-in
-    function. A profile function raises at each of them. The last update is not interrupted, and yields nothing.
-    """
-    moment, is_over = 0, False
-
-    def profile(_: object, event: str, argument: Any) -> None:
-        nonlocal left
-        # After a lock's `__enter__`, only a Python 3.14 calls handlers (github.com/python/cpython/issues/148874).
-        left -= event == "call" or (event == "c_return" and argument.__name__ != "__enter__")
-        if left < 0:
-            raise SystemExit
-
-    while not is_over:
-        update, left, is_over = prepare(), moment, True
-        gc.disable()  # a finalizer of another test would have these moments too
-        try:
-            sys.setprofile(profile)
-            update()
-        except SystemExit as error:
-            is_over = False
-            yield error
-        finally:
-            sys.setprofile(None)
-            gc.enable()
-        moment += 1
-    assert moment > 3
 
 
 def test_an_interrupted_atomic_block_does_not_lock_the_registry(clock: ManualClock) -> None:
@@ -146,6 +114,35 @@ def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None
         assert metric.count == metric.read().count == done
         counter = metric if kind == "counter" else metric._counter
         assert len(counter._amounts) < COUNTER_BUFFER
+
+
+def test_a_signal_handler_can_count_at_any_time() -> None:
+    """An increment that adds up, or a reading, that another increment interrupts: nothing blocks or counts twice."""
+    counter, known = Counter("c", {}), list[tuple[int, int]]()
+
+    def prepare() -> Callable[[], None]:
+        nonlocal counter
+        counter = Counter("c", {})
+        known.clear()
+        for _ in range(COUNTER_BUFFER - 2):
+            counter.inc()
+        return update
+
+    def update() -> None:
+        counter.inc(2)
+        counter.count  # noqa: B018 - the access adds up
+
+    def handle() -> None:
+        before = counter.count
+        counter.inc(1000)
+        known.append((before, counter.count))
+
+    for error in interruptions(prepare, handle):
+        assert error is None
+        [(before, after)] = known
+        assert before in (COUNTER_BUFFER - 2, COUNTER_BUFFER)
+        assert after == before + 1000
+        assert counter.count == COUNTER_BUFFER + 1000
 
 
 def test_an_interrupted_function_of_a_gauge_is_called_again(clock: ManualClock) -> None:

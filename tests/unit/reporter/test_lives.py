@@ -185,65 +185,6 @@ def test_a_failed_delivery_is_never_counted_twice(steps: list[tuple[str, object]
     assert run.table.count <= run.counted
 
 
-def test_only_an_acknowledged_final_record_ends_the_life() -> None:
-    """After a final record that may not have arrived, the same life continues."""
-    run = Run()
-    run.send(final=True)
-    assert run.in_flight is not None
-    first = run.in_flight.snapshot.life
-    run.fail()
-    run.send(final=True)
-    assert run.in_flight.snapshot.life == first
-    run.acknowledge()
-    run.send(final=False)
-    assert run.in_flight is not None
-    assert run.in_flight.snapshot.life != first
-
-
-@pytest.mark.parametrize("pass_time", ["advance", "sleep"])
-@pytest.mark.parametrize(("hours", "same"), [(13, True), (23.9, True), (24, False), (50, False)])
-def test_a_life_ends_when_a_record_of_it_is_refused(pass_time: str, hours: float, *, same: bool) -> None:
-    """A record that is appended 24 h after its `prev` ends its life; the next life has all its values."""
-    run = Run()
-    run.count(110)
-    run.send(final=False)
-    run.acknowledge()
-    getattr(run.clock, pass_time)(hours * 3600)
-    run.count(50)
-    run.send(final=False)
-    assert run.in_flight is not None
-    life = run.in_flight.snapshot.life
-    run.acknowledge()
-    assert run.lives.refused is not same
-    run.send(final=False)
-    assert run.in_flight is not None
-    assert (run.in_flight.snapshot.life == life) is same
-    run.acknowledge()
-    assert run.table.count == 160
-
-
-@pytest.mark.parametrize("arrived", [True, False])
-def test_a_failed_delivery_counts_as_delivered_when_its_life_ends(*, arrived: bool) -> None:
-    """The next life continues from it: the sum is 160 if it arrived, and less if it did not."""
-    run = Run()
-    run.count(100)
-    run.send(final=False)
-    run.acknowledge()
-    run.count(10)
-    run.send(final=False)
-    if arrived:
-        run.arrive()
-    run.fail()
-    run.clock.advance(30 * 3600)
-    run.count(50)
-    run.send(final=False)
-    run.acknowledge()
-    assert run.lives.refused
-    run.send(final=False)
-    run.acknowledge()
-    assert run.table.count == (160 if arrived else 150)
-
-
 @pytest.mark.parametrize("wall_ms", [HOUR_MS, 1_900_000_000_000])
 def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     """A first record that is refused, since its ULID is old or far ahead, is counted in the next life."""

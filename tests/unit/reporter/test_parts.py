@@ -11,14 +11,12 @@ from support.fuzz import examples
 from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
-from tallystream.metrics.sketch import Sketch
 from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
     import random
 
-    from tallystream.metrics.base import Metric as RegistryMetric
 
 LIMIT = 20_000
 
@@ -71,11 +69,6 @@ class Reports:
         return rows
 
 
-def part_of(metric: RegistryMetric, snapshots: list[Snapshot]) -> int:
-    [part] = [s.part for s in snapshots for each in s.metrics if each.identity == metric.identity]
-    return part
-
-
 ROUND = st.tuples(
     st.integers(0, 120), st.sampled_from(["unsent", "failed", "acknowledged"]), st.booleans(), st.booleans()
 )
@@ -86,7 +79,10 @@ ROUND = st.tuples(
 def test_sums_are_exact_when_metrics_outgrow_their_parts(
     rounds: list[tuple[int, str, bool, bool]], chance: random.Random
 ) -> None:
-    """Metrics are created, counted and colocated between reports that succeed or fail: each is counted once."""
+    """Metrics are created, counted and colocated between reports that succeed or fail: each is counted once.
+
+    Metrics that are colocated are in one part.
+    """
     reports = Reports()
     made = [reports.registry.counter("first")]
     for number, result, together, final in rounds:
@@ -96,7 +92,10 @@ def test_sums_are_exact_when_metrics_outgrow_their_parts(
         if together:
             reports.registry.colocate(*chance.sample(made, k=min(2, len(made))))
         reports.report(result, final=final)
-    reports.report_all()
+    last = reports.report_all()
+    parts = {metric.identity: snapshot.part for snapshot in last for metric in snapshot.metrics}
+    groups = reports.registry.groups()
+    assert all(parts[identity] == parts[group] for identity, group in groups.items())
     rows = reports.rows()
     for counter in made:
         assert sum(count for (_, name), count in rows.items() if name == counter.name) == counter.count
@@ -132,32 +131,6 @@ def test_records_are_at_most_half_full_at_first() -> None:
     assert parts_for([Histogram(name=name, count=0) for name in names], 100_000) == 7
 
 
-def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
-    """Within a life no metric changes its part, and nothing is counted twice."""
-    reports = Reports()
-    registry = reports.registry
-    made = [registry.counter(f"metric.{number}" * 20) for number in range(100)]
-    for counter in made:
-        counter.inc()
-    apart = reports.report_all()
-    first = made[0]
-    last, other = [each for each in made if part_of(each, apart) != part_of(first, apart)][:2]
-    registry.colocate(first, last)
-    last.inc()
-    kept = reports.report_all()
-    assert part_of(first, kept) == part_of(last, kept)
-    assert {s.life for s in kept} != {s.life for s in apart}
-    assert sum(reports.rows().values()) == 101
-    late = registry.counter("late")
-    registry.colocate(first, last, late)
-    again = reports.report_all()
-    assert {s.life for s in again} == {s.life for s in kept}
-    assert part_of(late, again) == part_of(first, again)
-    registry.colocate(other, late)
-    assert part_of(other, renewed := reports.report_all()) == part_of(first, renewed) == part_of(last, renewed)
-    assert sum(reports.rows().values()) == 101
-
-
 def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     """All parts have the same life, which ends when all final records are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
@@ -178,55 +151,3 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
-
-
-def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
-    """The new life begins after the acknowledged final record, and has more parts."""
-    clock = ManualClock()
-    lives = LifeHistory("app", max_bytes=30_000)
-    sketch = Sketch()
-
-    def histograms() -> list[Metric]:
-        return [Histogram(name=name, count=sketch.count, sum=1.0, sketch=sketch.encode()) for name in "abcd"]
-
-    sketch.add([1.0])
-    [small] = lives.prepare(histograms(), clock.wall_ms())
-    lives.acknowledged(small, clock.wall_ms(), clock.wall_ms())
-    sketch.add([sign * 1.0109**power for power in range(6000) for sign in (1, -1)])
-    for _ in range(2):
-        [final] = lives.prepare(histograms(), clock.wall_ms())
-        assert (final.snapshot.life, final.snapshot.final, final.snapshot.metrics) == (small.snapshot.life, True, [])
-        assert lives.incomplete
-        lives.failed(final, never_sent=True)
-        assert not lives.new_life_due
-    [final] = lives.prepare(histograms(), clock.wall_ms())
-    lives.acknowledged(final, clock.wall_ms(), clock.wall_ms())
-    assert lives.new_life_due
-    grown = lives.prepare(histograms(), clock.wall_ms())
-    assert not lives.incomplete
-    assert len(grown) > 1
-    assert all(len(pending.value) <= 30_000 for pending in grown)
-    assert small.snapshot.life not in {pending.snapshot.life for pending in grown}
-    found = [metric for pending in grown for metric in pending.snapshot.metrics]
-    assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
-        (name, 12_000) for name in "abcd"
-    ]
-
-
-def test_a_group_that_is_too_large_for_any_record_is_skipped() -> None:
-    """The life continues with the other metrics; one error names the group and what to do."""
-    clock = ManualClock()
-    lives = LifeHistory("app", max_bytes=LIMIT)
-    metrics = counters([f"{number:0500}" for number in range(40)])
-    groups = {metric.identity: metrics[0].identity for metric in metrics}
-    other = counters(["other"])
-    [first] = lives.prepare(other, clock.wall_ms())
-    lives.acknowledged(first, clock.wall_ms(), clock.wall_ms())
-    for _ in range(2):
-        [pending] = lives.prepare(metrics + other, clock.wall_ms(), groups=groups)
-        assert (pending.snapshot.life, pending.snapshot.metrics) == (first.snapshot.life, other)
-        assert lives.incomplete
-        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-    [error] = lives.errors
-    assert error.startswith(f"the counter '{0:0500}' and the metrics that are colocated with it have 21,")
-    assert error.endswith("bytes, a record has 20,000 at most; colocate fewer metrics")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -19,7 +18,6 @@ from tallystream.testing import InMemoryReporter, assert_count, assert_not_repor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from tallystream.testing import ManualClock
 
@@ -124,49 +122,6 @@ def test_text_of_another_type_is_reported(clock: ManualClock) -> None:
     assert registry.snapshot() == [record.Counter(name="rows", tags={"topic": "orders"}, count=1)]
 
 
-class Interruption:
-    """A trace function that raises KeyboardInterrupt before one line of `MetricRegistry.get`, counted from 0.
-
-    The end of a `with` block, which is traced as its first line again, is no place where Python handles a signal.
-    """
-
-    def __init__(self, line: int) -> None:
-        self.left, self.last = line, 0
-
-    def trace(self, frame: FrameType, event: str, _: object) -> Any:
-        """Trace that function, and none that it calls."""
-        if event == "call":
-            return self.trace if frame.f_code is MetricRegistry.get.__code__ else None
-        if event == "line" and frame.f_lineno > self.last:
-            self.left, self.last = self.left - 1, frame.f_lineno
-            if self.left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self.trace
-
-
-def test_an_interrupt_while_a_metric_is_created_leaves_no_unreported_metric(clock: ManualClock) -> None:
-    """After KeyboardInterrupt at any line, the metric exists completely or not at all."""
-    lines = 0
-    while True:
-        registry, trace = MetricRegistry("app", clock=clock), sys.gettrace()
-        sys.settrace(Interruption(lines).trace)
-        try:
-            registry.counter("c")
-        except KeyboardInterrupt:
-            lines += 1
-        else:
-            break
-        finally:
-            sys.settrace(trace)
-        made = registry.metrics()
-        assert [(each.kind, each.name) for each in made] == [(each.type, each.name) for each in registry.snapshot()]
-        (registry.counter("c") if made else registry.updown("c")).inc()
-        [found] = registry.snapshot()
-        assert (found.name, found.type) == ("c", "counter" if made else "updown")
-    assert lines > 5
-
-
 def test_a_snapshot_never_splits_an_atomic_block(registry: MetricRegistry) -> None:
     """While a thread updates metrics of all types in atomic(), every snapshot has equal values."""
     counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
@@ -217,25 +172,6 @@ def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(regis
         assert values["height"] == record.Gauge(name="height", value=number)
 
 
-def test_tags_can_be_positional_arguments(registry: MetricRegistry) -> None:
-    """Tags may follow the name without `tags=`; instead of a gauge's function they are rejected."""
-    tags = {"topic": "orders"}
-    assert registry.counter("c", tags) is registry.counter("c", tags=tags)
-    assert registry.updown("u", tags) is registry.updown("u", tags=tags)
-    assert registry.meter("m", tags) is registry.meter("m", tags=tags)
-    assert registry.histogram("h", tags) is registry.histogram("h", tags=tags)
-    assert registry.timer("t", tags) is registry.timer("t", tags=tags)
-    assert registry.position("orders", 0, tags) is registry.position("orders", 0, tags=tags)
-    assert registry.child("a", tags).counter("c").tags == tags
-    assert ConsumerProgress(registry, "seen", tags).counter.tags == tags
-    with pytest.raises(
-        ConfigError, match=r"^function of 'g': {'topic': 'orders'} can't be used; .*tags={'topic': "
-    ) as caught:
-        registry.gauge("g", tags)  # type: ignore[arg-type]
-    assert caught.value.field == "function of 'g'"
-    assert [metric.name for metric in registry.metrics() if metric.kind == "gauge"] == []
-
-
 @pytest.mark.parametrize("wrong", ["orders", ["topic", "orders"], 5])
 def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wrong: Any) -> None:
     """The error names the metric and shows the form of tags."""
@@ -243,6 +179,8 @@ def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wron
     for ask in asked:
         with pytest.raises(ConfigError, match=r"^tags of '(x\.)?c': .* can't be used; give a mapping, such as {"):
             ask("c", tags=wrong)
+    with pytest.raises(ConfigError, match=r"^function of 'c': .* can't be used; pass tags by name"):
+        registry.gauge("c", {"topic": "orders"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^tags of 'consumer\.position'"):
         registry.position("t", 0, tags=wrong)
     assert registry.metrics() == []

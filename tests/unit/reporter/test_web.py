@@ -73,97 +73,71 @@ def test_asgi_requests_count_by_route_method_and_status(registry: MetricRegistry
     assert (seconds(registry, "/orders/{number:int}"), active(registry)) == (1.0, 0)
 
 
-def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry) -> None:
-    """A cancelled request ends too. WebSockets and the lifespan are passed on and not counted."""
+async def play(script: str, receive: Any, send: Any) -> None:
+    """Do what the words of a script say: an ASGI application in all its ways to end."""
+    for word in script.split():
+        if word == "start":
+            await send({"type": "http.response.start", "status": 200})
+        elif word in ("part", "end"):
+            await send({"type": "http.response.body", "body": b"x", "more_body": word == "part"})
+        elif word == "receive":
+            await receive()
+        elif word == "hang":
+            await asyncio.Event().wait()
+        else:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("script", "sending_fails", "status"),
+    [
+        ("start part end", False, "2xx"),
+        ("start hang", False, "2xx"),  # cancelled
+        ("hang", False, "4xx"),  # cancelled before the response: like nginx's 499
+        ("receive fail", False, "4xx"),  # the client left while it sent its body: Starlette raises ClientDisconnect
+        ("start end receive fail", False, "5xx"),  # a server says "disconnected" after the response, too
+        ("start part fail", False, "5xx"),  # the client did not get the whole response
+        ("start part", True, "2xx"),  # the server's `send` raises OSError: the client has disconnected
+        ("fail", False, "5xx"),
+        ("", False, "5xx"),
+    ],
+)
+def test_how_an_asgi_request_ends(registry: MetricRegistry, script: str, sending_fails: bool, status: str) -> None:
+    """An error of the application is a 5xx; a client that leaves, or a cancelled request, is none."""
     seen: list[float] = []
 
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        seen.append(active(registry))
-        if scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 200})
-            await asyncio.sleep(60)
-
-    async def ignore(_: Any) -> None:
-        pass
-
-    async def run() -> None:
-        middleware = AsgiMiddleware(app, registry=registry)
-        await middleware({"type": "websocket"}, None, ignore)  # type: ignore[arg-type]
-        task = asyncio.create_task(middleware({"type": "http", "method": "GET"}, None, ignore))  # type: ignore[arg-type]
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
-    assert (seen, active(registry)) == ([0, 1], 0)
-    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
-
-
-@pytest.mark.parametrize("how", ["cancelled", "left while it sent its body"])
-def test_an_asgi_request_whose_client_leaves_before_the_response_is_no_5xx(registry: MetricRegistry, how: str) -> None:
-    """It is no error of the application: it counts as 4xx, like nginx's 499."""
-
-    async def app(_scope: Any, receive: Any, _send: Any) -> None:
-        if (await receive())["type"] == "http.disconnect":
-            raise RuntimeError  # what Starlette's ClientDisconnect is
-
-    async def receive() -> dict[str, str]:
-        if how == "cancelled":
-            await asyncio.Event().wait()
-        return {"type": "http.disconnect"}
-
-    async def run() -> None:
-        middleware = AsgiMiddleware(app, registry=registry)
-        task = asyncio.create_task(middleware({"type": "http", "method": "POST"}, receive, None))  # type: ignore[arg-type]
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
-    assert_count(registry, REQUESTS, 1, tags=tags("other", "POST", "4xx"))
-
-
-def test_an_asgi_application_that_fails_after_its_response_is_a_5xx(registry: MetricRegistry) -> None:
-    """A server says that the client has disconnected, too, when the response is complete: that excuses nothing."""
-
     async def app(_scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
-        await send({"type": "http.response.body", "body": b""})
-        await receive()
-        raise RuntimeError
+        seen.append(active(registry))
+        await play(script, receive, send)
 
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
-
-    async def ignore(_: Any) -> None:
-        pass
-
-    with pytest.raises(RuntimeError):
-        asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "http", "method": "GET"}, receive, ignore))  # type: ignore[arg-type]
-    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "5xx"))
-
-
-@pytest.mark.parametrize(("error", "status"), [(RuntimeError, "5xx"), (OSError, "2xx")])
-def test_an_asgi_response_that_fails_midway_is_a_5xx(
-    registry: MetricRegistry, error: type[Exception], status: str
-) -> None:
-    """The client did not get the whole response. If the server's `send` raises OSError, the client has disconnected."""
-    sent: list[str] = []
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200})
-        await send({"type": "http.response.body", "body": b"x", "more_body": True})
-        raise RuntimeError
 
     async def send(message: Any) -> None:
-        sent.append(message["type"])
-        if error is OSError and len(sent) == 2:
+        if sending_fails and message["type"] == "http.response.body":
             raise OSError
 
-    with pytest.raises(error):
-        asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "http", "method": "GET"}, None, send))  # type: ignore[arg-type]
+    async def run() -> None:
+        middleware = AsgiMiddleware(app, registry=registry)
+        task = asyncio.create_task(middleware({"type": "http", "method": "GET"}, receive, send))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", status))
-    assert (active(registry), len(sent)) == (0, 2)
+    assert (seen, active(registry)) == ([1], 0)
+
+
+def test_web_sockets_are_not_counted(registry: MetricRegistry) -> None:
+    """They are passed on."""
+    seen: list[str] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        seen.append(scope["type"])
+
+    asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "websocket"}, None, None))  # type: ignore[arg-type]
+    assert (seen, active(registry)) == (["websocket"], 0)
 
 
 def test_the_end_of_an_asgi_lifespan_makes_a_report(registry: MetricRegistry, clock: ManualClock) -> None:

@@ -19,8 +19,9 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor
 from tallystream_aggregator.spark.epochs.query import start_query
+from tallystream_aggregator.spark.epochs.task import EpochSettings, EpochTask, KafkaAccess
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.stream.positions import LoopId, by_place
 from tallystream_aggregator.stream.restore import LoopSettings
@@ -154,7 +155,7 @@ class Driver:
         self._watch.reset(generation)
         try:
             self._watch.follow()  # what earlier processes have counted
-            processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
+            processor = EpochProcessor(EpochTask(self._epoch_settings(generation, stop_file), self._access))
             query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
             self._follow(query)
         except (Py4JJavaError, PySparkException) as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
@@ -22,11 +24,15 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.epochs.processor import KafkaAccess
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
-from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.spark.epochs.task import KafkaAccess
+from tallystream_aggregator.spark.session import build_session, end_session, start_jvm
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets
 
@@ -50,6 +56,9 @@ def run(settings: AggregateSettings) -> int:
         health = stack.enter_context(Health("aggregate", settings.health))
         with clients.broker_errors(cluster.bootstrap_servers), checkpoint_errors(settings.checkpoint):
             check_login(kafka)
+            # Spark starts in a thread: it takes longer than all that is asked of Kafka meanwhile.
+            spark = stack.enter_context(ThreadPoolExecutor(1, "tallystream-spark"))
+            spark.submit(start_jvm, settings.master, settings.driver_memory)
             admin = clients.admin(kafka)
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
@@ -61,18 +70,12 @@ def run(settings: AggregateSettings) -> int:
             lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
             stack.callback(lease.close)
             lease.join()
-            session = build_session(
-                "tallystream aggregate",
-                # Four tries of each task. A slot is no core: the loops wait for records most of the time.
-                master=settings.master or f"local[{max(2, begin.loops)},4]",
-                driver_memory=settings.driver_memory,
-                conf=SETTINGS,
-            )
-            stack.callback(end_session, session)
-            require_slots(session, begin.loops, stop.is_set)
-            warm(session, begin.loops)
+            starting = spark.submit(_start_session, settings, begin.loops, stop)
+            stack.callback(_end_session, starting)
             health.status.stand_by()
-            if not lease.wait(stopped=stop.is_set):
+            if not lease.wait(stopped=lambda: stop.is_set() or _has_failed(starting)):
+                if not stop.is_set():
+                    starting.result()  # raises its error
                 return 0
             before, begin = begin, table_start(settings, looking)
             if begin.loops != before.loops:
@@ -85,8 +88,9 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(generations.close)
             group = stack.enter_context(clients.metadata_consumer(kafka, topics.prefix + GROUP))
             if settings.store is not None:
-                health_of_ship = HealthSettings(own_metrics=settings.health.own_metrics)
-                stack.enter_context(shipping(ShipSettings(cluster, settings.store, health=health_of_ship), stop))
+                health_of_ship = HealthSettings(own_metrics=False)
+                to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
+                stack.enter_context(shipping(to_ship, stop, health))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), cluster, broker)
@@ -100,7 +104,7 @@ def run(settings: AggregateSettings) -> int:
                 ends=ends,
             )
             return Driver(
-                session,
+                starting.result(),
                 settings,
                 access,
                 begin,
@@ -109,3 +113,30 @@ def run(settings: AggregateSettings) -> int:
                 watch=watch,
                 stop=stop,
             ).run()
+
+
+def _start_session(settings: AggregateSettings, loops: int, stop: StopRequest) -> SparkSession:
+    """Return a session with a slot for each loop, whose Python workers are starting."""
+    session = build_session(
+        "tallystream aggregate",
+        # Four tries of each task. A slot is no core: the loops wait for records most of the time.
+        master=settings.master or f"local[{max(2, loops)},4]",
+        driver_memory=settings.driver_memory,
+        conf=SETTINGS,
+    )
+    try:
+        require_slots(session, loops, stop.is_set)
+    except ConfigError:
+        end_session(session)
+        raise
+    warm(session, loops)
+    return session
+
+
+def _has_failed(starting: Future[SparkSession]) -> bool:
+    return starting.done() and starting.exception() is not None
+
+
+def _end_session(starting: Future[SparkSession]) -> None:
+    if starting.exception() is None:  # else the start has failed, and its caller knows
+        end_session(starting.result())

@@ -77,7 +77,8 @@ class AggregateSettings:
     unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`,
     beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the
     tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is
-    Spark's, None for this machine. `store` is what it ships sums and events to, as `tallystream ship` does.
+    Spark's, None for this machine. `store` is what it ships sums and events to, as `tallystream ship` does; with `rows`
+    also the values of each instance.
     """
 
     cluster: Cluster
@@ -98,6 +99,7 @@ class AggregateSettings:
     sum_tags: SumTags | None = None
     driver_memory: str = "1g"
     store: StoreSettings | None = None
+    rows: bool = False
 
     def __post_init__(self) -> None:
         if self.table.max_table_bytes < MIN_TABLE_BYTES:

@@ -22,7 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tallystream import record
 from tallystream.decoding import json_decoder
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, free, is_bound, numbers, unstorable
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, free, numbers, unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +92,9 @@ class _Builder:
     def add(self, point: Point) -> None:
         """Add the data point of the sum, and that of a gauge for each other field."""
         app = point.tags.get("app")
-        name, type_, fields = filled(point.measurement), _type(point), numbers(point)
+        type_, fields = _type(point), numbers(point)
+        # Receivers that store Prometheus' series add `_bucket` themselves.
+        name = filled(point.measurement.removesuffix(".bucket") if type_ == "buckets" else point.measurement)
         attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
         common = {"attributes": attributes, "time_unix_nano": point.ts_ms * _NS_PER_MS}
         cumulative = {**common, "start_time_unix_nano": START_NS}
@@ -154,7 +156,7 @@ def _distribution(fields: dict[str, float], sketch: Sketch | None) -> tuple[str,
 
 def _explicit_buckets(fields: dict[str, float]) -> dict[str, Any]:
     """Remove and return the values of explicit buckets. The name of each of their fields is a bound, and rises."""
-    bounds = [name for name in fields if is_bound(name)]
+    bounds = [name for name in fields if name.lstrip("-")[:1].isdigit()]
     up_to = [0, *(int(fields.pop(name)) for name in (*bounds, "count"))]
     counts = [high - low for low, high in pairwise(up_to)]
     return {"count": up_to[-1], "explicit_bounds": map(float, bounds), "bucket_counts": counts}

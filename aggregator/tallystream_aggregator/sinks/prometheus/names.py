@@ -13,14 +13,12 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tallystream_aggregator.sinks.base import RESERVED, filled, free, is_bound
+from tallystream_aggregator.sinks.base import RESERVED, filled, free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["counter", "gauge", "untyped"]
-_Fields = dict[str, tuple[Kind, str]]
-"""Field → kind and suffix of its family."""
 
 LIVING_LIVES = "tallystream_living_lives"
 LIVING_INSTANCES = "tallystream_living_instances"
@@ -47,34 +45,11 @@ _OF_EVERY_SUM = {
     "retired": RETIRED_LIVES,
     "overflow": OVERFLOW,
 }
-_RATES: _Fields = {f: ("gauge", f"_{f}") for f in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
-_BOUNDS: _Fields = {"min": ("gauge", "_min"), "max": ("gauge", "_max")}
-_COUNT: _Fields = {"count": ("counter", "_total")}
-_VALUE: _Fields = {
-    "sum": ("gauge", ""),
-    **_BOUNDS,
-    "mean": ("gauge", "_mean"),
-    "number": ("gauge", "_number"),
-}
 _QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": "0.99", "p999": "0.999"}
-_DISTRIBUTION: _Fields = {
-    **dict.fromkeys(_QUANTILES, ("gauge", "")),
-    "sum": ("gauge", "_sum"),
-    "count": ("untyped", "_count"),  # some parsers add _total to the name of every counter
-    **_BOUNDS,
-}
-FIELDS: dict[str, _Fields] = {
-    "counter": _COUNT,
-    "float_counter": {"sum": ("counter", "_total")},
-    "meter": _COUNT | _RATES,
-    "gauge": _VALUE,
-    "updown": _VALUE,
-    "histogram": _DISTRIBUTION,
-    "timer": _DISTRIBUTION | _RATES,
-    "position": {"position": ("counter", "_total"), "start": ("gauge", "_start")},
-    "buckets": {},  # each field is a bound, or the count
-}
-"""The types of sums, and their fields."""
+_TOTALS = {("counter", "count"), ("meter", "count"), ("float_counter", "sum"), ("position", "position")}
+"""The types and fields that are counters."""
+_VALUES = {("gauge", "sum"), ("updown", "sum")}
+"""The types and fields whose family has the name of the metric."""
 
 LABELS = RESERVED | {"name", "quantile", "le"}
 """Labels of Tallystream and Prometheus. A user's tag with one of these names gets a prefix."""
@@ -98,20 +73,22 @@ def family_name(name: str) -> str:
 
 
 @lru_cache(maxsize=65_536)  # each exposition looks up the same fields again
-def place(name: str, metric_type: str, field: str) -> Place | None:
-    """Return the place of a sum's field, None if the type has no such field."""
+def place(name: str, metric_type: str, field: str) -> Place:
+    """Return the place of a field that a sum of this type may have."""
     if field in _OF_EVERY_SUM:
         return Place(_OF_EVERY_SUM[field], "gauge")
-    if metric_type == "buckets" and (field == "count" or is_bound(field)):
-        return Place(family_name(name), "untyped", le="+Inf" if field == "count" else field)
-    found = FIELDS.get(metric_type, {}).get(field)
-    if found is None:
-        return None
-    kind, end = found
     family = family_name(name)
-    if metric_type == "timer" and field not in _RATES:  # a rate is in calls a second, not in seconds
+    kind: Kind = "gauge"
+    if metric_type == "buckets":  # each field is a bound, or the count
+        return Place(family, "untyped", le="+Inf" if field == "count" else field)
+    if metric_type == "timer" and not field.endswith("_rate"):  # a rate is in calls a second, not in seconds
         family = _with(family, "_seconds")
-    family = _with(family, end) if end == "_total" else family + end
+    if (metric_type, field) in _TOTALS:
+        family, kind = _with(family, "_total"), "counter"
+    elif field == "count":
+        family, kind = family + "_count", "untyped"  # some parsers add _total to the name of every counter
+    elif field not in _QUANTILES and (metric_type, field) not in _VALUES:
+        family += f"_{field}"
     return Place(family + "_value" if family in OWN_FAMILIES else family, kind, _QUANTILES.get(field, ""))
 
 

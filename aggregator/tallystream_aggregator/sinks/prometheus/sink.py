@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
-from tallystream_aggregator.health.server import HealthServer, Response
+from prometheus_client import Metric
+
+from tallystream.metric_types import TYPES
+from tallystream_aggregator.health.server import HealthServer, Response, metrics_response
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
 
@@ -22,9 +25,8 @@ log = logging.getLogger(__name__)
 MAX_EXPANSION, VALUE_BYTES = 16, 16
 """How many times the size of a point its samples may have; what a value takes. Explicit buckets may have 4,096."""
 
-EMPTY = "the newest sums are not known yet"
-"""The reason of a sink that has no points."""
-
+MAX_AGE_S = 30.0
+"""The longest time since the points were known to be the newest for which they are shown, in seconds."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -32,11 +34,11 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
-    Level: latest only. Delivery: `show` shows all points written so far at once, so no scrape has part of a batch.
-    Points are in memory only: to a new sink the writer writes the newest point of every sum before the first `show`.
-    Before that, and from `withdraw` to the next `show`, `/metrics` answers 503. A later point of a sum
-    replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request, once for each `show`.
+    Level: latest only. Delivery: points are in memory only, so to a new sink the writer writes the newest point of
+    every sum, and then calls `caught_up`. `/metrics` answers 503 before that, and from `MAX_AGE_S` after the last
+    call. A scrape has all of a write or nothing. A later point of a sum replaces the earlier one with all its fields,
+    whatever their times are: the table's clock may stand still or go back. The text is rendered on request, once for
+    each write.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -44,11 +46,10 @@ class PrometheusSink:
     def __init__(self, address: str, port: int) -> None:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
+        self._points: dict[Key, Point] = {}
+        self._newest_s: float | None = None
+        self._response: Response | None = None
         self._lock = Lock()
-        self._written: dict[Key, Point] = {}
-        self._shown: dict[Key, Point] = {}
-        self._silent: str | None = EMPTY
-        self._text: str | None = None
 
     @property
     def port(self) -> int | None:
@@ -67,30 +68,31 @@ class PrometheusSink:
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
     def write(self, points: Sequence[Point]) -> list[Refused]:
-        """Keep the points in memory until `show`. Return those that are no sums."""
+        """Keep the points in memory. Return those that are no sums."""
         good, bad = sift("Prometheus", points, _unfit)
-        for point in good:  # without the sketches, which are large
-            self._written[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+        with self._lock:
+            for point in good:  # without the sketches, which are large
+                self._points[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
+            if good:
+                self._response = None
         return bad
 
-    def show(self) -> None:
-        """Show all points written so far."""
-        with self._lock:
-            self._shown.update(self._written)
-            self._silent = self._text = None
-        self._written.clear()
+    def caught_up(self, at_s: float) -> None:
+        """Note that all points that there were at a time, of `time.monotonic`, are written."""
+        self._newest_s = at_s
 
-    def withdraw(self, reason: str) -> None:
-        """Answer 503 with `reason` until the next `show`."""
-        with self._lock:
-            self._silent = reason
+    def stale_reason(self) -> str | None:
+        """Return why the points are not shown, None if they are."""
+        if self._newest_s is None:
+            return "the newest sums are not known yet"
+        age_s = time.monotonic() - self._newest_s
+        return f"the newest sums were last known {age_s:.0f} s ago" if age_s > MAX_AGE_S else None
 
     def clear(self) -> None:
-        """Forget all points, and answer 503 until the next `show`."""
-        self.withdraw(EMPTY)
-        self._written.clear()
+        """Forget all points, and answer 503 until the writer has caught up."""
         with self._lock:
-            self._shown.clear()
+            self._points.clear()
+            self._newest_s = self._response = None
 
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""
@@ -101,41 +103,41 @@ class PrometheusSink:
     def metrics(self) -> Response:
         """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
-            if self._silent is not None:
-                return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
-            if self._text is None:
-                self._text = render(families(self._shown.values()))
-            return Response(200, CONTENT_TYPE, self._text)
+            if (reason := self.stale_reason()) is not None:
+                return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
+            if self._response is None:
+                self._response = metrics_response(families(self._points.values()))
+            return self._response
 
 
-def families(points: Collection[Point]) -> list[Family]:
-    """Return all sums as families of Prometheus' text format, sorted by name. They are valid for any names of metrics.
+def families(points: Collection[Point]) -> list[Metric]:
+    """Return all sums as families of Prometheus, sorted by name. They are valid for any names of metrics.
 
     A family that metrics of several kinds share is untyped.
     """
-    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(points), {})])}
+    found = {names.SUMS: Metric(names.SUMS, names.OWN_FAMILIES[names.SUMS], "gauge")}
+    found[names.SUMS].add_sample(names.SUMS, {}, len(points))
     for point in points:
-        name, type_, own = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
+        name, type_, labels = point.measurement, point.tags["metric_type"], names.labels(point.measurement, point.tags)
         places = [(names.place(name, type_, field), value) for field, value in numbers(point).items()]
         for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), point.ts_ms / 1000)):
-            if place is None:
-                continue
             family = found.get(place.family)
             if family is None:
                 help_ = names.OWN_FAMILIES.get(place.family, f"{name}, over all instances of each app.")
-                family = found[place.family] = Family(place.family, place.kind, help_, [])
-            elif family.kind != place.kind:
-                found[place.family] = family._replace(kind="untyped")
-            labels = own
-            if place.quantile or place.le:
-                labels = {**own, **({"le": place.le} if place.le else {"quantile": place.quantile})}
-            family.samples.append(Sample(value, labels))
+                family = found[place.family] = Metric(place.family, help_, place.kind)
+            elif family.type != place.kind:
+                family.type = "unknown"
+            more = {key: text for key, text in (("le", place.le), ("quantile", place.quantile)) if text}
+            family.add_sample(place.family, labels | more, value)
+    for family in found.values():
+        if family.type == "counter":
+            family.name = family.name.removesuffix("_total")  # prometheus_client adds it again
     return [family for _, family in sorted(found.items())]
 
 
 def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
-    if point.tags.get("metric_type", "") not in names.FIELDS:
+    if point.tags.get("metric_type", "") not in TYPES:
         return "it is not a sum"
     fields, labels = len(point.fields), sum(len(key) + len(value) for key, value in point.tags.items())
     if fields * labels > MAX_EXPANSION * (labels + VALUE_BYTES * fields):

@@ -31,8 +31,6 @@ _POINTS = """
 CREATE TABLE points (series INTEGER NOT NULL, ts INTEGER NOT NULL, field TEXT NOT NULL, value NOT NULL,
     PRIMARY KEY (series, ts, field)) WITHOUT ROWID
 """
-_NOT_ALLOWED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY}
-"""Primary result codes of SQLite where this user may lack a permission for the file or its folder."""
 
 
 @contextmanager
@@ -47,10 +45,6 @@ def translated_errors(path: Path) -> Iterator[None]:
             raise _wrong(path, f"{error.strerror}: give a shorter path") from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
     except sqlite3.OperationalError as error:
-        code = getattr(error, "sqlite_errorcode", 0)  # Python's own errors have none, as of a text that is not UTF-8
-        if code & 0xFF in _NOT_ALLOWED and _lacks_permission(path):
-            why = f"{error}: run as the owner of the file and of its folder, or name another file"
-            raise _wrong(path, why) from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
     except msgspec.DecodeError as error:
         raise _wrong(path, f"it is damaged ({error}): name another file, or restore this one from a copy") from error
@@ -69,6 +63,8 @@ def create(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
     _require_file(path)
     files.make_folder(path.parent)
     files.make_file(path)  # SQLite's log and shared memory get the permissions of the file
+    _require_access(path, path, os.R_OK | os.W_OK)
+    _require_access(path, path.parent, os.W_OK | os.X_OK)
     connection = _open(path, busy_s)
     try:
         _require_store(connection, path)
@@ -91,6 +87,7 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
     _require_file(path)
     if not path.exists():
         return None
+    _require_access(path, path, os.R_OK)
     connection = _open(path, BUSY_S)
     try:
         if _require_store(connection, path):
@@ -118,14 +115,11 @@ def _wrong(path: Path, why: str) -> ConfigError:
     return ConfigError("--store", f"local:{path}", why)
 
 
-def _lacks_permission(path: Path) -> bool:
-    """Return whether this user may not write the file or its folder. If so, an error is not one of too many files."""
-    effective = os.access in os.supports_effective_ids
-    places = ((path, os.R_OK | os.W_OK), (path.parent, os.W_OK | os.X_OK))
-    return any(
-        os.access(place, os.F_OK, effective_ids=effective) and not os.access(place, mode, effective_ids=effective)
-        for place, mode in places
-    )
+def _require_access(path: Path, place: Path, mode: int) -> None:
+    """Require that this user has a permission. SQLite's errors do not tell that from too many open files."""
+    if not os.access(place, mode, effective_ids=os.access in os.supports_effective_ids):
+        why = f"no permission for {place}: run as the owner of the file and of its folder, or name another file"
+        raise _wrong(path, why)
 
 
 def _require_file(path: Path) -> None:

@@ -1,55 +1,32 @@
 """A loop as a Spark stateful processor: one call runs the loop for an epoch, and stores the state at its end.
 
-A Python worker keeps the loops of its shards between epochs, with their tables and connections. A thread goes on with
-the steps while Spark commits the state and begins the next epoch. Spark may run that in another worker, or run an epoch
-again. The head of the log tells whether the table in memory continues the stored one. Otherwise the loop begins again
-at what is published.
-
-The state is stored at the end of an epoch, and not in slices before it: the lives that change do so every few seconds,
-so each slice would store most of them again.
+Spark runs this module in two kinds of Python processes: in those of the tasks, and in one that only asks for the names
+of the states when a query starts, which the start waits for. So it imports little, and the task is unpickled where it
+runs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import threading
-import time
-from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark import TaskContext
+from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
-
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.loop import ShardLoop
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
-    from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.stream.broker import Broker
-    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
-    from tallystream_aggregator.stream.positions import Claim
-    from tallystream_aggregator.stream.restore import LoopSettings
+    from tallystream_aggregator.stream.epochs import EpochRow
+    from tallystream_aggregator.table.storage import Store
 
-FIRST_EPOCH_S = 1.0
-"""The greatest length of a loop's first epoch in a process, and after one that was not committed.
-
-So the table is soon stored, and what prevents it is soon known: Spark runs a task four times.
-"""
-
-CHECK_EVERY_S = 0.05
-"""How often the file that requests a stop is looked for."""
+    Run = Callable[[int, Store], EpochRow]
+    """Runs the loop with a number for an epoch, and stores its state."""
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """The function of glibc that returns free memory to the system. Other C libraries have none."""
@@ -57,59 +34,6 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 # Not DDL text: Python would call Spark's JVM to parse it in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
-EPOCH_ROW = StructType([StructField("epoch", StringType())])
-"""The row that a loop returns for each epoch: an `EpochRow` as JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSettings:
-    """What the tasks of a query need. It is sent to the Python workers.
-
-    `first` are the settings of the first shard's loop. Those of the others differ in their number. `generation` is that
-    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists.
-    """
-
-    first: LoopSettings
-    generation: int
-    stop_file: str
-    epoch_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaAccess:
-    """Makes the access to Kafka in a task's process. It has the options, the topics to read, and the group."""
-
-    kafka: Mapping[str, str] = field(repr=False)
-    selection: Selection
-    group: str
-
-    def __call__(self, stopped: Callable[[], bool]) -> KafkaBroker:
-        """Return a broker whose calls end early if `stopped` returns True."""
-        return KafkaBroker(self.kafka, self.selection, self.group, Timeouts(stopped=stopped))
-
-
-class _Loop:
-    """A loop in this process after an epoch, and the generation of its driver.
-
-    A thread goes on with it until `end` is called, and no other thread may use it meanwhile. The thread also ends with
-    a stop, which the driver requests when its query has ended, and when the loop is fenced.
-    """
-
-    def __init__(self, loop: EpochLoop, generation: int) -> None:
-        self.loop, self.generation = loop, generation
-        self._next = threading.Event()
-        target = partial(loop.run_between, self._next.is_set)
-        self._thread = threading.Thread(target=target, name="tallystream-between", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Wait for the end of the running step."""
-        self._next.set()
-        self._thread.join()
-
-
-_in_memory: dict[tuple[str, int], _Loop] = {}
-"""(name of `metrics-table`, shard) → its loop."""
 
 
 class SparkStore:
@@ -150,23 +74,26 @@ class SparkStore:
 
 
 class EpochProcessor(StatefulProcessor):
-    """Runs a shard's loop for an epoch in each batch, stores its state, and returns one `EPOCH_ROW`.
-
-    `broker` makes the access to Kafka in the task's process. It is given the function that tells whether a stop is
-    requested.
+    """Calls `run` in each batch, and returns one row with its `EpochRow` as JSON.
 
     Delivery: that of `stream.loop.ShardLoop`. It does not depend on Spark: a batch that runs twice, or in two places,
     publishes nothing twice.
     """
 
-    def __init__(
-        self,
-        settings: EpochSettings,
-        broker: Callable[[Callable[[], bool]], Broker],
-        *,
-        claim: Callable[[int], Claim] | None = None,
-    ) -> None:
-        self._settings, self._broker, self._claim = settings, broker, claim or task_claim
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __getstate__(self) -> bytes:
+        """Return the pickled function."""
+        return cloudpickle.dumps(self._run)  # type: ignore[no-any-return]
+
+    def __setstate__(self, pickled: bytes) -> None:
+        """Unpickle the function when it is called."""
+
+        def run(number: int, store: Store) -> EpochRow:
+            return cloudpickle.loads(pickled)(number, store)  # type: ignore[no-any-return]
+
+        self._run = run
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the shard's log."""
@@ -180,75 +107,15 @@ class EpochProcessor(StatefulProcessor):
         # the end is frozen, as PySpark's worker collects after each task. What is free goes back to the system: the
         # records of an epoch leave a hundred megabytes between those that stay.
         gc.disable()
-        row = self.run_epoch(int(key[0]))
+        row = self._run(int(key[0]), self._store)
         gc.collect()
         gc.freeze()
         if _malloc_trim is not None:
             _malloc_trim(0)
-        # Not at the top: Spark imports this module in another Python process when a query starts. That process needs no
-        # pandas, whose import takes 0.3 s.
+        # Not at the top: the process that asks for the states needs no pandas, whose import takes 0.3 s.
         import pandas as pd
 
         yield pd.DataFrame({"epoch": [msgspec.json.encode(row).decode()]})
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""
-
-    def run_epoch(self, shard: int) -> EpochRow:
-        """Run the loop of a shard, or the combiner's, for an epoch."""
-        settings, generation = self._settings, self._settings.generation
-        name = (settings.first.loop.topics.table, shard)
-        found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
-        if found is not None:
-            found.end()
-            if found.generation != generation:
-                found.loop.close()
-                found = None
-        loop = self._new_loop(shard) if found is None else found.loop
-        continues = found is not None and loop.is_current(self._store)
-        seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
-        row = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = _Loop(loop, generation)
-        return row
-
-    def _new_loop(self, number: int) -> EpochLoop:
-        first, stopped = self._settings.first, StopFile(self._settings.stop_file)
-        broker, loop = self._broker(stopped), first.loop._replace(number=number)
-        if number < loop.shards:
-            return ShardLoop(replace(first, loop=loop), broker, time, stopped)
-        return CombinerLoop(loop, broker, time, stopped, spacing_s=first.spacing_s)
-
-
-def task_claim(generation: int) -> Claim:
-    """Return the claim of this task: the generation, and Spark's ID of the attempt.
-
-    Within a driver, a later attempt has a higher ID, whatever is run again: a task, a stage or the whole query.
-
-    Raises:
-        RuntimeError: this is not a task of Spark.
-    """
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("the ID of the attempt is only known in a task of Spark")
-    return generation, context.taskAttemptId()
-
-
-class StopFile:
-    """Tells whether a file exists that requests a stop. It ends this process if its parent process is gone.
-
-    Then Spark is gone, too: nobody would take the state, and nobody could request a stop.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path, self._parent = path, os.getppid()
-        self._checked_s, self._found = float("-inf"), False
-
-    def __call__(self) -> bool:
-        """Return whether a stop is requested. The answer may be `CHECK_EVERY_S` old."""
-        now_s = time.monotonic()
-        if now_s - self._checked_s >= CHECK_EVERY_S:
-            self._checked_s = now_s
-            if os.getppid() != self._parent:
-                os._exit(1)
-            self._found = os.path.exists(self._path)  # noqa: PTH110 (it is called twenty times a second)
-        return self._found

@@ -19,9 +19,9 @@ import msgspec
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
 from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor
 
 log = logging.getLogger(__name__)
+
+EPOCH_ROW = StructType([StructField("epoch", StringType())])
+"""The row that a loop returns for each epoch: an `EpochRow` as JSON."""
 
 OBSERVED = "epochs"
 """The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [an EpochRow as JSON, …]}}`."""

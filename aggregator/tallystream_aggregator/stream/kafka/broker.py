@@ -36,11 +36,7 @@ METADATA_S = 2.0
 """The time for one request of the topics, which can't be interrupted."""
 
 _DEFAULTS = {"reconnect.backoff.max.ms": 1_000}  # librdkafka's 10 s would add to every outage
-_UNCOMMITTED = {"isolation.level": "read_uncommitted"}  # librdkafka has another default
-_COMMITTED = {
-    "isolation.level": "read_committed",
-    "fetch.wait.max.ms": 50,  # a tail without records is passed when a fetch returns nothing
-}
+_COMMITTED = {"fetch.wait.max.ms": 50}  # a tail without records is passed when a fetch returns nothing
 _NO_LEADER = LEADERLESS | {KafkaError._NOENT}  # noqa: SLF001 (librdkafka's name for it, if none of the partitions has one)
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -78,7 +74,8 @@ class KafkaBroker:
 
     def source(self, *, committed: bool = False) -> Source:
         """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
-        options = {**self._kafka, **(_COMMITTED if committed else _UNCOMMITTED)}
+        options = {**(_COMMITTED if committed else {}), **self._kafka}
+        options["isolation.level"] = "read_committed" if committed else "read_uncommitted"
         return KafkaSource(options, self._group, self.bounds)
 
     def partitions(self) -> dict[str, Collection[int]]:

@@ -90,13 +90,15 @@ class KafkaSource:
         events: list[Any] = []
         messages, left, left_bytes = [first], max_records, MAX_BYTES
         while messages:
-            records = [message for message in messages if message.error() is None]
-            if len(records) < len(messages):
-                events += [message for message in messages if message.error() is not None]
-            for of, run in groupby(records, self._place_of):
+            failed = [message for message in messages if message.error() is not None]
+            events += failed
+            records = [message for message in messages if message.error() is None] if failed else messages
+            # To group the records of one partition takes a tenth of the time of reading them.
+            is_one = len(self._places) == 1 and records
+            for of, run in zip(self._places, [records], strict=True) if is_one else groupby(records, self._place_of):
                 added = [(message.offset(), message.timestamp()[1], message.key(), message.value()) for message in run]
                 rows.setdefault(self._places[of], []).extend(added)
-                left_bytes -= sum([len(value or b"") for *_, value in added])
+                left_bytes -= sum([len(row[3] or b"") for row in added])
             left -= len(messages)
             # consume() with a timeout waits until it has as many as requested, or for the whole timeout.
             messages = self._consumer.consume(min(left, MAX_CONSUMED), 0) if left > 0 and left_bytes > 0 else []

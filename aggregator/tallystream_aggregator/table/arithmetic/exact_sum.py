@@ -7,10 +7,11 @@ rounded once, when it is read, so it depends neither on the order of its terms n
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream_aggregator.table.arithmetic.metric_types import Value
 
@@ -24,13 +25,19 @@ def units(value: float) -> int:
     return numerator << (UNIT_BITS + 1 - denominator.bit_length())
 
 
-def total_units(values: Iterable[float]) -> int:
-    """Return the sum of finite floats as a whole number of 2**-1074. They are added by their lowest bit first."""
-    numerators: dict[int, int] = {}
-    for value in values:
-        numerator, denominator = value.as_integer_ratio()
-        numerators[denominator] = numerators.get(denominator, 0) + numerator
-    return sum(found << (UNIT_BITS + 1 - denominator.bit_length()) for denominator, found in numerators.items())
+def total_units(values: Sequence[float]) -> int:
+    """Return the sum of finite floats as a whole number of 2**-1074.
+
+    `fsum` rounds the sum of any number of floats once. What it rounds off is the next sum, which soon is 0.
+    """
+    total, left = 0, list(values)
+    try:
+        while rounded := math.fsum(left):
+            total += units(rounded)
+            left.append(-rounded)
+    except OverflowError:  # a sum of some of them is beyond the range of floats
+        return sum(map(units, values))
+    return total
 
 
 class Sum:
@@ -58,7 +65,7 @@ class Sum:
         """Remove each value of `old` and add the one of `new` in its place."""
         kinds = {*map(type, old), *map(type, new)}
         if kinds == {float}:
-            self.units += total_units(new) - total_units(old)  # type: ignore[arg-type]  # floats
+            self.units += total_units([*new, *map(operator.neg, old)])  # type: ignore[arg-type]  # floats
         elif kinds == {int}:
             self.integers += sum(new) - sum(old)  # type: ignore[arg-type]  # whole numbers
         else:

@@ -84,16 +84,17 @@ class PartialSum:
             if value is not new_value:
                 cell.replace(value, new_value)  # type: ignore[arg-type]  # of the cell's type
         if self.merged is not None:
-            self.merged.replace([(before[0], sketch)], [(after[0], new_sketch)])  # type: ignore[list-item]  # counts
+            self.merged.replace(([before[0]], [sketch]), ([after[0]], [new_sketch]))
 
     def replace_all(self, changes: Iterable[Change]) -> None:
         """Replace the values of lives that have the metric as a current one, before and after."""
         old_values, old_sketches, new_values, new_sketches = zip(*changes, strict=True)
         old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
         for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
-            cell.replace_all(old[index], new[index])
+            if old[index] != new[index]:
+                cell.replace_all(old[index], new[index])
         if self.merged is not None:
-            self.merged.replace(zip(old[0], old_sketches, strict=True), zip(new[0], new_sketches, strict=True))
+            self.merged.replace((old[0], old_sketches), (new[0], new_sketches))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""

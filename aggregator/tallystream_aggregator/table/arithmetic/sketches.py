@@ -6,6 +6,7 @@ takes only memory for ranges of buckets that have values.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,14 +17,14 @@ from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, require_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
-Counted = tuple[float | None, record.Sketch | None]
-"""The count of a life, and its sketch if it has one. A life without the metric has counted 0."""
+Counted = tuple["Sequence[Any]", "Sequence[record.Sketch | None]"]
+"""The counts of lives, None for a life without the metric, and their sketches, None for a life without one."""
 
 _TYPES = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
 _WIDEST = 8
@@ -124,15 +125,19 @@ def _added_up(runs: Sequence[record.Buckets], width: int) -> Iterator[tuple[int,
 
     The runs have one width. If they cover about the same buckets, they are added as the rows of one array.
     """
-    first = min([run.offset for run in runs])
-    buckets = max([run.offset + len(run.counts) // width for run in runs]) - first
-    if len(runs) == 1 or len(runs) * buckets * width > _SPREAD * sum([len(run.counts) for run in runs]):
+    counts = [run.counts for run in runs]
+    begins = [run.offset * width for run in runs]
+    sizes = list(map(len, counts))
+    first = min(begins)
+    size = max(map(operator.add, begins, sizes)) - first
+    if len(runs) == 1 or len(runs) * size > _SPREAD * sum(sizes):
         for run in runs:
             yield run.offset, np.frombuffer(run.counts, _TYPES[width])
         return
-    size = buckets * width
-    rows = b"".join([(bytes((run.offset - first) * width) + run.counts).ljust(size, b"\0") for run in runs])
-    yield first, np.frombuffer(rows, _TYPES[width]).reshape(len(runs), buckets).sum(axis=0, dtype=np.uint64)
+    rows = b"".join([(bytes(at - first) + each).ljust(size, b"\0") for at, each in zip(begins, counts, strict=True)])
+    fits = len(runs) << 8 * width <= 1 << 32  # sums of smaller integers take half the time
+    array = np.frombuffer(rows, _TYPES[width]).reshape(len(runs), -1)
+    yield first // width, array.sum(axis=0, dtype=np.uint32 if fits else np.uint64)
 
 
 class Pages:
@@ -194,9 +199,9 @@ class MergedSketch:
         self.zeros = 0
         self.missing = 0
 
-    def replace(self, old: Iterable[Counted], new: Iterable[Counted]) -> None:
+    def replace(self, old: Counted, new: Counted) -> None:
         """Remove sketches that were added, and add others."""
-        removed, added = self._sketches(old, -1), self._sketches(new, 1)
+        removed, added = self._sketches(*old, -1), self._sketches(*new, 1)
         if removed == [self.only]:
             self.only, removed = None, []
         if len(added) == 1 and not (removed or self.only or self.sides or self.zeros):
@@ -215,39 +220,34 @@ class MergedSketch:
         for side, part in found.items():
             self.add(side, part.runs(), subtract=subtract)
 
-    def _sketches(self, found: Iterable[Counted], sign: int) -> list[record.Sketch]:
-        """Return the sketches of lives, and count the lives without one."""
-        sketches = []
-        for count, sketch in found:
-            if sketch is not None:
-                sketches.append(sketch)
-            elif count:
-                self.missing += sign
-        return sketches
+    def _sketches(
+        self, counts: Sequence[Any], sketches: Sequence[record.Sketch | None], sign: int
+    ) -> list[record.Sketch]:
+        """Return the sketches of lives, and count the lives without one that have counted values."""
+        found = [sketch for sketch in sketches if sketch is not None]
+        if len(found) < len(sketches):
+            lacking = [count for count, sketch in zip(counts, sketches, strict=True) if count and sketch is None]
+            self.missing += sign * len(lacking)
+        return found
 
     def _add_sketches(self, found: Sequence[record.Sketch], sign: int) -> None:
         """Add sketches to the buckets, or with the sign -1 remove them."""
         only, self.only = self.only, None
         if only is not None:
             self._add_sketches([only], 1)
-        runs: dict[tuple[int, int], list[record.Buckets]] = {}
-        for sketch in found:
-            self.zeros += sign * sketch.zero_count
-            if sketch.positive:
-                runs.setdefault((sketch.scale, 1), []).extend(sketch.positive)
-            if sketch.negative:
-                runs.setdefault((sketch.scale, -1), []).extend(sketch.negative)
-        for side, some in runs.items():
-            self.add(side, some, subtract=sign < 0)
+        self.zeros += sign * sum([sketch.zero_count for sketch in found])
+        for scale in {sketch.scale for sketch in found}:
+            some = [sketch for sketch in found if sketch.scale == scale]
+            self.add((scale, 1), [run for sketch in some for run in sketch.positive], subtract=sign < 0)
+            self.add((scale, -1), [run for sketch in some for run in sketch.negative], subtract=sign < 0)
 
     def add(self, side: tuple[int, int], runs: Sequence[record.Buckets], *, subtract: bool = False) -> None:
         """Add buckets of a scale and a sign, or subtract them."""
-        pages = self.sides.get(side)
-        if pages is None:
-            pages = self.sides[side] = Pages()
         for width in {run.width for run in runs}:
+            if side not in self.sides:
+                self.sides[side] = Pages()
             for offset, counts in _added_up([run for run in runs if run.width == width], width):
-                pages.add(offset, counts, subtract=subtract)
+                self.sides[side].add(offset, counts, subtract=subtract)
 
     def not_empty(self) -> dict[tuple[int, int], NotEmpty]:
         """Return the buckets that have values, by scale and sign."""

@@ -136,6 +136,7 @@ _snapshots = msgspec.json.Decoder(Snapshot)
 _short_forms = msgspec.json.Decoder(ShortForm)
 _decode_quickly = msgspec.json.Decoder(_ShortForm).decode
 _BACKSLASH = ord("\\")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{"))
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
 
 
@@ -169,7 +170,7 @@ def read_short_form(value: bytes) -> ShortForm | None:
     It decodes most short forms, in a fraction of the time.
     """
     # At most half of the bytes of a valid text open brackets, so a short text is not nested too deep.
-    if len(value) > 2 * MAX_DEPTH and value.count(b"{") + value.count(b"[") > MAX_DEPTH:
+    if len(value) > 2 * MAX_DEPTH and (b'"metrics"' in value or _brackets(value) > MAX_DEPTH):
         return None
     try:
         if _BACKSLASH in value or not (value.isascii() or value.decode()):
@@ -186,7 +187,8 @@ def read_value(value: bytes, max_metrics: int) -> Message:
         text = value.decode()
     except UnicodeDecodeError as error:
         return Refusal(f"the value is not JSON in UTF-8: {error}")
-    if b"\\u00" not in value:  # it may be a NUL, or an escaped field name: for the lenient decoder
+    # `\u00` may be a NUL, or an escaped field name: for the lenient decoder. A single byte is found much faster.
+    if _BACKSLASH not in value or b"\\u00" not in value:
         try:
             message = DecodedSnapshot(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
         except (msgspec.DecodeError, RecursionError):
@@ -200,13 +202,18 @@ def read_value(value: bytes, max_metrics: int) -> Message:
 
 def _is_shallow(value: bytes, message: DecodedSnapshot | ShortForm) -> bool:
     """Tell whether the message has too few brackets, besides those of its known fields, to be nested too deep."""
-    brackets = value.count(b"{") + value.count(b"[") - 2
+    brackets = _brackets(value) - 2
     if brackets >= MAX_DEPTH - 4 and isinstance(message, DecodedSnapshot):
         metrics = message.snapshot.metrics
         brackets -= 2 * len(metrics)
         if brackets >= MAX_DEPTH - 4:  # few snapshots have sketches
             brackets -= sum(map(_brackets_of_sketch, metrics))
     return brackets < MAX_DEPTH - 4
+
+
+def _brackets(value: bytes) -> int:
+    """Return how many brackets open in a text."""
+    return len(value.translate(None, _NO_BRACKETS))
 
 
 def _brackets_of_sketch(metric: Metric) -> int:

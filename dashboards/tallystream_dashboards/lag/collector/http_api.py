@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.exposition import CONTENT_TYPE
 from tallystream_aggregator.health.server import HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
@@ -53,7 +52,7 @@ class LagApi:
         self._monotonic = monotonic
         self._clock = clock
         self._newest: Round | None = None
-        self._rendered: tuple[Round, str] | None = None
+        self._rendered: tuple[Round, Response] | None = None
         self._finished = monotonic()
         self._succeeded = False
 
@@ -73,7 +72,7 @@ class LagApi:
         rendered = self._rendered
         if rendered is None or rendered[0] is not newest:
             rendered = self._rendered = newest, exposition(newest.states, newest.bounds, newest.ts_ms)
-        return Response(200, CONTENT_TYPE, rendered[1])
+        return rendered[1]
 
     def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""

@@ -38,7 +38,7 @@ def values(internal_metrics: InternalMetrics) -> dict[str, float]:
     for family in internal_metrics.families():
         for sample in family.samples:
             labels = {name: value for name, value in sample.labels.items() if name != "command"}
-            found[family.name + sample.suffix + "".join(f" {value}" for value in labels.values())] = sample.value
+            found[sample.name + "".join(f" {value}" for value in labels.values())] = sample.value
     return found
 
 

@@ -13,6 +13,7 @@ from tallystream.errors import ConfigError
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.health import server as module
+from tallystream_aggregator.health.health import MAX_SILENCE_S
 from tallystream_aggregator.health.server import HealthServer, Response
 
 
@@ -41,12 +42,37 @@ def test_the_responses_follow_the_status_of_the_query() -> None:
         assert request(health.port, "/readyz?verbose")[0] == 200
         status, kind, body = request(health.port, "/metrics")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        assert 'tallystream_ready{command="aggregate"} 1\n' in body
+        assert 'tallystream_ready{command="aggregate"} 1.0\n' in body
         assert request(health.port, "/metrics", "HEAD")[2] == ""
         assert request(health.port, "/")[0] == 404
         port = health.port
     with pytest.raises(ConnectionRefusedError):
         request(port, "/healthz")
+
+
+def test_the_health_of_a_command_includes_that_of_one_that_it_runs() -> None:
+    """As of the shipper of `aggregate --store`: its metrics are served, and the reasons name it."""
+    clock = ManualClock()
+    with Health("aggregate", HealthSettings(0), clock=clock) as health:
+        shipper = Health("ship", HealthSettings(own_metrics=False), clock=clock, within=health)
+        for one in (health, shipper):
+            one.status.run()
+            one.status.checked()
+        shipper.status.waiting_for = "the store"
+        shipper.internal_metrics.add("tallystream.ship.points", 7)
+        assert health.port is not None
+        status, _, body = request(health.port, "/readyz")
+        assert (status, json.loads(body)["reason"]) == (503, "ship: waiting for the store")
+        assert request(health.port, "/healthz")[0] == 200
+        metrics = request(health.port, "/metrics")[2].splitlines()
+        assert 'tallystream_ship_points_total{command="ship"} 7.0' in metrics
+        assert {'tallystream_ready{command="aggregate"} 1.0', 'tallystream_ready{command="ship"} 0.0'} <= {*metrics}
+        shipper.status.waiting_for = None
+        assert request(health.port, "/readyz")[0] == 200
+        clock.advance(MAX_SILENCE_S + 1)
+        health.status.checked()
+        status, _, body = request(health.port, "/healthz")
+        assert (status, json.loads(body)["reason"]) == (503, "ship: the last check was 301 s ago")
 
 
 def test_the_error_of_a_port_in_use_names_it() -> None:
@@ -75,7 +101,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_clients_that_do_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others get their responses meanwhile."""
-    monkeypatch.setattr(module, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(module._Handler, "timeout", 0.5)
     server = HealthServer({"/healthz": lambda: Response(200, "text/plain", "ok")}, port=0)
     try:
         with slow_client(server.port) as slow:

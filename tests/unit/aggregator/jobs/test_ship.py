@@ -8,7 +8,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream.process.signals import SignalSafeEvent
-from tallystream_aggregator.health import HealthSettings
+from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs import ship
 from tallystream_aggregator.jobs.ship import ShipSettings
 from tallystream_aggregator.kafka.clients import Cluster
@@ -18,6 +18,8 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 SETTINGS = ShipSettings(
     Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
 )
+
+HEALTH = Health("aggregate", HealthSettings(own_metrics=False))
 
 
 @pytest.mark.parametrize("error", [None, SinkUnavailableError("away."), ConfigError("--bucket", "x", "create it")])
@@ -51,12 +53,13 @@ def test_it_ships_until_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) ->
     """The end of the block stops it, and waits for it. The aggregator's own stop is not set."""
     ended: list[bool] = []
 
-    def work(_: ShipSettings, stop: SignalSafeEvent) -> None:
+    def work(_: ShipSettings, stop: SignalSafeEvent, *, within: Health) -> None:
+        assert within is HEALTH
         ended.append(stop.wait(30))
 
     monkeypatch.setattr(ship, "ship", work)
     stop = SignalSafeEvent()
-    with ship.shipping(SETTINGS, stop):
+    with ship.shipping(SETTINGS, stop, HEALTH):
         assert ended == []
     assert ended == [True]
     assert not stop.is_set()
@@ -65,10 +68,10 @@ def test_it_ships_until_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_error_ends_the_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong settings of the store stop the block, and are its error."""
 
-    def fail(_: ShipSettings, _stop: SignalSafeEvent) -> None:
+    def fail(_: ShipSettings, _stop: SignalSafeEvent, **_kwargs: Health) -> None:
         raise ConfigError("--store", "local:x", "name another file")
 
     monkeypatch.setattr(ship, "ship", fail)
     stop = SignalSafeEvent()
-    with pytest.raises(ConfigError, match="--store"), ship.shipping(SETTINGS, stop):
+    with pytest.raises(ConfigError, match="--store"), ship.shipping(SETTINGS, stop, HEALTH):
         assert stop.wait(30)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
+from support.topic import FIRST, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
@@ -62,40 +61,24 @@ def test_the_newest_readable_record_of_each_key_is_kept(caplog: pytest.LogCaptur
     assert (mapper.unreadable, "offset 3 can't be read" in caplog.text) == (1, True)
 
 
-def test_records_of_another_kind_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A deletion is ignored."""
-    mapper = PointMapper(TOPICS)
-    with caplog.at_level(logging.WARNING):
-        made = mapper.points(
-            [
-                Record(TOPICS.agg, 0, b"k", b"{}"),
-                Record(TOPICS.events, 1, b"k", b'{"kind":1}'),
-                Record(TOPICS.table, 2, b'["life","a","i","l",0]', b"{"),
-                Record(TOPICS.table, 3, b'["life","a","i","l",0]', None),
-                Record(TOPICS.agg, 4, b"k", None),
-                Record(TOPICS.agg, 5, b"k", a_sum(1)),
-            ]
-        )
-    assert counts(made) == [("n", 1)]
-    assert mapper.unreadable == 3
-    for at, topic in enumerate((TOPICS.agg, TOPICS.events, TOPICS.table)):
-        assert f"{topic}, offset {at} can't be read and is not shipped" in caplog.text
-
-
-@pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_an_undecodable_value_does_not_stop_the_shipper(value: bytes) -> None:
-    """It is skipped on each topic, and the sum after it is shipped."""
+@pytest.mark.parametrize("value", [*UNDECODABLE.values(), b"{}"], ids=[*UNDECODABLE, "without fields"])
+def test_an_undecodable_value_does_not_stop_the_shipper(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """On each topic it is counted, logged and skipped, and the sum after it is shipped. A deletion is ignored."""
     mapper = PointMapper(TOPICS)
     made = mapper.points(
         [
             Record(TOPICS.agg, 0, b"k", value),
             Record(TOPICS.events, 1, b"k", value),
             Record(TOPICS.table, 2, b'["life","a","i","l",0]', value),
-            Record(TOPICS.agg, 4, b"k", a_sum(1)),
+            Record(TOPICS.table, 3, b'["life","a","i","l",0]', None),
+            Record(TOPICS.agg, 4, b"k", None),
+            Record(TOPICS.agg, 5, b"k", a_sum(1)),
         ]
     )
     assert counts(made) == [("n", 1)]
     assert mapper.unreadable == 3
+    for at, topic in enumerate((TOPICS.agg, TOPICS.events, TOPICS.table)):
+        assert f"{topic}, offset {at} can't be read and is not shipped" in caplog.text
 
 
 def test_a_row_with_a_number_beyond_floats_does_not_stop_the_shipper() -> None:
@@ -116,7 +99,7 @@ def test_a_row_with_a_number_beyond_floats_does_not_stop_the_shipper() -> None:
     ],
 )
 def test_the_same_event_is_the_same_point(event: Event, text: str) -> None:
-    """Kind, app, instance and detail are tags, and the text is a field."""
+    """Kind, app, instance and detail are tags: two limits that are reached at once are two points."""
     made = event_point(event.value())
     assert made == event_point(event.value())
     assert (made.measurement, made.ts_ms, made.fields["text"]) == (EVENTS, 5, text)
@@ -124,14 +107,6 @@ def test_the_same_event_is_the_same_point(event: Event, text: str) -> None:
     assert made.tags == {name: value for name, value in tags.items() if value}
     assert made.fields["offset"] == 17
     assert made.fields.get("life") == (event.life or None)
-
-
-def test_two_events_at_one_time_are_two_points() -> None:
-    """One instance has reached two limits."""
-    one, other = (
-        event_point(Event("limit", "a", "i", FIRST, BEGIN_MS, "metrics", 0, 17, name).value()) for name in ("x", "y")
-    )
-    assert (one.tags, one.ts_ms) != (other.tags, other.ts_ms)
 
 
 def test_the_measurement_tells_whether_it_has_sums() -> None:

@@ -1,4 +1,4 @@
-"""The newest sums of `metrics-agg` in memory: what is read, when the sums are shown, and when they are withdrawn."""
+"""The shipper to a store of only the newest sums: what is read, and when the sums are shown and withdrawn."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from support.simulation.direct import TOPICS, Direct
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.shipping import newest
-from tallystream_aggregator.shipping.newest import NewestSums
+from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.shipping.shipper import NoLease, Shipper
+from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, Place
@@ -28,15 +29,25 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(newest.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(newest, "EVERY_S", 0.0)
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
         self.direct = Direct()
         self.sink = PrometheusSink("127.0.0.1", 0)
         self.health = Health("ship", HealthSettings(own_metrics=False))
         self.stop = SignalSafeEvent()
-        self.shipper = NewestSums(
-            AGG.topic, self.direct.broker, PointMapper(TOPICS), self.sink, stop=self.stop, health=self.health
+        self.shipper = Shipper(
+            NoLease(),
+            Tail(self.direct.broker, lambda: [AGG]),
+            PointMapper(TOPICS),
+            self.sink,
+            None,
+            stop=self.stop,
+            health=self.health,
         )
+
+    def step(self) -> bool:
+        """Ship what there is, after the brokers were asked."""
+        self.now_s += module.ASK_INTERVAL_S
+        return self.shipper.step()
 
     def publish(self, *counts: int, name: str = "n") -> None:
         """Append sums of a metric."""
@@ -60,50 +71,39 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sum is shown before. A stop ends the reading."""
-    monkeypatch.setattr("tallystream_aggregator.shipping.tail.MAX_RECORDS", 2)
+    """No sum is shown before."""
+    monkeypatch.setattr(module, "MAX_RECORDS", 2)
     bench.publish(1, 2, 3)
-    write = bench.sink.write
-
-    def writing(points: Any) -> list[Refused]:
-        assert bench.text() == "the newest sums are not known yet\n"
-        assert bench.health.status.unready_reason() == "waiting for the newest sums"
-        return write(points)
-
-    monkeypatch.setattr(bench.sink, "write", writing)
-    assert bench.shipper.step()
-    assert " 3\n" in bench.text()
+    assert not bench.step()
+    assert bench.text() == "the newest sums are not known yet\n"
+    assert bench.health.status.unready_reason() == "waiting for the newest sums"
+    assert bench.step()
+    assert " 3.0\n" in bench.text()
     assert bench.health.status.unready_reason() is None
-    monkeypatch.setattr(bench.sink, "write", write)
     bench.publish(6)
-    assert bench.shipper.step()
-    assert " 6\n" in bench.text()
-    bench.stop.set()
-    bench.publish(7)
-    assert not bench.shipper.step()
-    assert " 6\n" in bench.text()
+    assert bench.step()
+    assert " 6.0\n" in bench.text()
 
 
 def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(bench: Bench) -> None:
     """Half a minute after they answered last. They are shown again with what was published meanwhile."""
     bench.publish(1)
-    assert bench.shipper.step()
+    assert bench.step()
     bench.direct.fail = bench.fail
-    bench.now_s += 30
-    assert bench.shipper.step()
-    bench.now_s += 1
-    assert not bench.shipper.step()
-    assert bench.sink.metrics()[::2] == (503, "the newest sums were last known 31 s ago\n")
+    bench.now_s += 28
+    assert bench.step()
+    assert not bench.step()
+    assert bench.sink.metrics()[::2] == (503, "the newest sums were last known 32 s ago\n")
     assert bench.health.status.unready_reason() == "waiting for the newest sums"
     bench.direct.fail = lambda _: None
     bench.publish(2)
-    assert bench.shipper.step()
-    assert " 2\n" in bench.text()
+    assert bench.step()
+    assert " 2.0\n" in bench.text()
 
 
 def test_sums_that_come_faster_than_they_are_read_are_withdrawn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time at which the end was known counts, not the time at which it was reached."""
-    assert bench.shipper.step()
+    assert bench.step()
     bench.publish(1)
     write = bench.sink.write
 
@@ -112,20 +112,31 @@ def test_sums_that_come_faster_than_they_are_read_are_withdrawn(bench: Bench, mo
         return write(points)
 
     monkeypatch.setattr(bench.sink, "write", slow)
-    assert not bench.shipper.step()
+    assert not bench.step()
     assert bench.sink.metrics().status == 503
 
 
-def test_a_topic_that_was_created_again_is_read_from_its_beginning(bench: Bench) -> None:
-    """It may be longer than the old one. No sum of that is shown any more."""
+def test_a_topic_whose_records_are_gone_is_read_from_its_beginning(bench: Bench) -> None:
+    """It was created again, and may be longer than the old one, or its beginning or its end was cut off.
+
+    No sum that it does not have is shown any more.
+    """
     bench.publish(1, name="gone")
-    assert bench.shipper.step()
+    assert bench.step()
     bench.direct.cluster.delete(AGG.topic)
-    assert bench.shipper.step()  # for half a minute
+    assert bench.step()  # for half a minute
     bench.direct.cluster.create(AGG.topic, 1)
     bench.publish(7, 8)
-    assert bench.shipper.step()
-    assert (" 8\n" in bench.text(), "gone" in bench.text()) == (True, False)
+    assert bench.step()
+    assert (" 8.0\n" in bench.text(), "gone" in bench.text()) == (True, False)
+    bench.publish(2, 3, 4, name="m")
+    agg = bench.direct.cluster.partition(AGG)
+    agg.delete_before(3)
+    assert bench.step()
+    assert (" 4.0\n" in bench.text(), " 8.0\n" in bench.text()) == (True, False)
+    agg.truncate(4)
+    assert bench.step()
+    assert (" 3.0\n" in bench.text(), " 4.0\n" in bench.text()) == (True, False)
 
 
 def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
@@ -147,17 +158,3 @@ def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, bench
     bench.direct.cluster.create(AGG.topic, 1)
     bench.publish(1, name="c")
     assert reader.refresh().measurements() == ["c"]
-
-
-def test_records_that_are_gone_do_not_stop_the_reading(bench: Bench) -> None:
-    """They were deleted before they were read, or the end was cut off. The topic has all sums that are left."""
-    bench.publish(1, name="gone")
-    assert bench.shipper.step()
-    bench.publish(2, 3, 4)
-    agg = bench.direct.cluster.partition(AGG)
-    agg.delete_before(2)
-    assert bench.shipper.step()
-    assert (" 4\n" in bench.text(), "gone" in bench.text()) == (True, False)
-    agg.truncate(3)
-    assert bench.shipper.step()
-    assert (" 3\n" in bench.text(), " 4\n" in bench.text()) == (True, False)

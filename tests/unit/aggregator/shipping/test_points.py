@@ -1,46 +1,48 @@
-"""The point of a sum: its name, tags and fields, and that two sums never share a point."""
+"""The points of sums and of single instances: name, tags and fields, and that no two share a series."""
 
 from __future__ import annotations
 
-import typing
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream.metric_types import WHOLE
-from tallystream_aggregator.shipping.points import ALWAYS, point
+from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
+from tallystream.metric_types import NAMES, WHOLE
+from tallystream.record import CLASSES
+from tallystream_aggregator.shipping.points import ALWAYS, point, row_points
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_aggregator.sums import VALUES, Sum
+from tallystream_aggregator.table.rows import LifeRow
 
-KINDS: dict[str, dict[str, typing.Any]] = {
-    "counter": {"count": 2**63 - 1},
-    "updown": {"sum": -3, "min": -5, "max": 2, "mean": -1.5, "number": 2},
-    "gauge": {"sum": 0.5, "min": 0, "max": 1, "mean": 0.25, "number": 2},
-    "meter": {"count": 9, "mean_rate": 1, "m1_rate": 2.0, "m5_rate": 0, "m15_rate": 0.5},
-    "histogram": {"count": 9, "sum": 2**53, "min": 0, "max": 9, "p50": 4.0, "p99": 9},
-    "timer": {"count": 1, "sum": 0.25, "min": 0.25, "max": 0.25, "m1_rate": 1.0, "p999": 0.25},
-    "position": {"start": 0, "position": 17},
-}
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("counter", {"count": 2**63 - 1}),
+    ("counter", {"count": 2**63 - 1, "overflow": True}),
+    ("updown", {"sum": -3, "min": -5, "max": 2, "mean": -1.5, "number": 2}),
+    ("gauge", {"sum": 0.5, "min": 0, "max": 1, "mean": 0.25, "number": 2}),
+    ("gauge", {"number": 0}),  # no living life reports it
+    ("meter", {"count": 9, "mean_rate": 1, "m1_rate": 2.0, "m5_rate": 0, "m15_rate": 0.5}),
+    ("histogram", {"count": 9, "sum": 2**53, "min": 0, "max": 9, "p50": 4.0, "p99": 9}),
+    ("timer", {"count": 1, "sum": 0.25, "min": 0.25, "max": 0.25, "m1_rate": 1.0, "p999": 0.25}),
+    ("position", {"start": 0, "position": 17}),
+]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_type_of_metric_has_its_fields(kind: str) -> None:
-    """These are the fields that are set, and those of every sum. App and type are tags."""
-    row = Sum(
-        app="orders", name="n", type=kind, tags={"topic": "x"}, lives=2, instances=1, retired=3, ts=5, **KINDS[kind]
-    )
+@pytest.mark.parametrize(("kind", "values"), KINDS)
+def test_every_type_of_metric_has_its_fields(kind: str, values: dict[str, Any]) -> None:
+    """These are the fields that are set, and those of every sum. App and type are tags.
+
+    A field never changes its type: counts are integers and all others floats.
+    """
+    row = Sum(app="orders", name="n", type=kind, tags={"topic": "x"}, lives=2, instances=1, retired=3, ts=5, **values)
     made = point(row)
     assert (made.measurement, made.ts_ms) == ("n", 5)
     assert made.tags == {"topic": "x", "app": "orders", "metric_type": kind}
-    assert made.fields == {**KINDS[kind], "lives": 2, "instances": 1, "retired": 3}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_field_never_changes_its_type(kind: str) -> None:
-    """Counts are integers and all others floats."""
-    made = point(Sum(app="a", name="n", type=kind, ts=0, **KINDS[kind]))
+    assert made.fields == {**values, "lives": 2, "instances": 1, "retired": 3}
     for name, value in made.fields.items():
-        assert type(value) is (int if name in {*WHOLE, *ALWAYS} else float), name
+        assert name == "overflow" or type(value) is (int if name in {*WHOLE, *ALWAYS} else float), name
 
 
 def test_every_number_of_a_sum_is_a_field() -> None:
@@ -57,22 +59,6 @@ def test_explicit_buckets_have_a_field_for_each_bound() -> None:
     assert (made.measurement, made.tags) == ("t.bucket", {"app": "a", "metric_type": "buckets"})
     assert made.fields == {"count": 6, "0.5": 1, "1.0": 3, "lives": 1, "instances": 0, "retired": 0}
     assert list(made.fields)[-2:] == ["0.5", "1.0"]
-
-
-def test_a_gauge_without_a_living_life_has_only_its_number() -> None:
-    """It has no sum."""
-    assert point(Sum(app="a", name="g", type="gauge", number=0, ts=0)).fields == {
-        "number": 0,
-        "lives": 0,
-        "instances": 0,
-        "retired": 0,
-    }
-
-
-def test_an_overflow_is_a_field() -> None:
-    """The field exists only while it is true."""
-    row = Sum(app="a", name="n", type="counter", count=2**63 - 1, overflow=True, ts=0)
-    assert point(row).fields == {"count": 2**63 - 1, "lives": 0, "instances": 0, "retired": 0, "overflow": True}
 
 
 def test_a_tag_with_a_reserved_name_gets_a_prefix() -> None:
@@ -107,3 +93,72 @@ def test_two_sums_never_share_a_series(one: Sum, other: Sum) -> None:
     """Points have the same tags only if the app, the type and the tags of their sums are the same."""
     same = (one.app, one.type, one.tags) == (other.app, other.type, other.tags)
     assert (point(one).tags == point(other).tags) == same
+
+
+def rows(topic: Topic) -> list[LifeRow]:
+    """Return the lives' rows that the last batch published, as they are read from their topic."""
+    values = (one.value() for one in topic.changes.rows if isinstance(one.row, LifeRow))
+    return [msgspec.json.decode(value, type=LifeRow) for value in values if value is not None]
+
+
+def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:
+    """Its measurement has the prefix, and the instance is a tag. The life is a field."""
+    (row,) = rows(Topic().snapshot(counter(5, tags={"topic": "x"}), gauge(2), at=7000))
+    first, second = row_points(row)
+    assert (first.measurement, first.ts_ms) == (INSTANCE_PREFIX + "n", BEGIN_MS + 7000)
+    assert first.tags == {"topic": "x", "app": "shop", "metric_type": "counter", "instance": "app-1"}
+    assert first.fields == {"count": 5, "life": FIRST}
+    assert (second.measurement, second.fields) == (INSTANCE_PREFIX + "g", {"value": 2.0, "life": FIRST})
+    assert isinstance(second.fields["value"], float)
+
+
+def test_a_metric_of_an_older_snapshot_makes_no_point() -> None:
+    """It has a point with the time of its own snapshot. After a tombstone the life has no metrics."""
+    topic = Topic().snapshot(counter(5), gauge(2)).snapshot(counter(6), seq=2)
+    (row,) = rows(topic)
+    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(INSTANCE_PREFIX + "n", 6)]
+    (row,) = rows(topic.append(b"app-1", None))
+    assert list(row_points(row)) == []
+
+
+def test_a_restart_continues_the_series() -> None:
+    """The field `life` changes."""
+    topic = Topic().snapshot(counter(5))
+    (before,) = [one for row in rows(topic) for one in row_points(row)]
+    (after,) = [one for row in rows(topic.snapshot(counter(1), life=SECOND, at=1000)) for one in row_points(row)]
+    assert (before.measurement, before.tags) == (after.measurement, after.tags)
+    assert (after.fields, after.ts_ms) == ({"count": 1, "life": SECOND}, BEGIN_MS + 1000)
+
+
+def test_the_short_form_is_a_point_without_a_life() -> None:
+    """Its count is the sum of all its runs."""
+    (row,) = rows(Topic().short(5).short(2))
+    (made,) = row_points(row)
+    assert (made.tags["instance"], made.fields) == ("script", {"count": 7})
+
+
+@pytest.mark.parametrize("kind", sorted(NAMES.keys() - {"buckets"}))
+def test_every_value_of_a_row_is_a_field(kind: str) -> None:
+    """A field always has the same type."""
+    values = dict.fromkeys(NAMES[kind], 3)
+    metric = CLASSES[kind](name="n", **values)  # type: ignore[arg-type]  # by type
+    row = LifeRow(
+        *(), app="a", instance="i", life=FIRST, part=0, topic="metrics", partition=0, offset=0, last_seen_ms=1,
+        every_ms=1, keep_ms=1, metrics=[metric],
+    )  # fmt: skip
+    (made,) = row_points(row)
+    assert made.fields == values | {"life": FIRST}
+    for name in values:
+        assert isinstance(made.fields[name], int if name in WHOLE else float)
+
+
+def test_a_tag_named_instance_gets_a_prefix() -> None:
+    """So do `app` and `metric_type`."""
+    (row,) = rows(Topic().snapshot(counter(5, tags={"instance": "mine", "app": "other"})))
+    (made,) = row_points(row)
+    assert made.tags == {
+        "tag_instance": "mine", "tag_app": "other", "app": "shop", "metric_type": "counter", "instance": "app-1",
+    }  # fmt: skip
+    summed = point(Sum(app="shop", name="n", type="counter", tags={"instance": "mine"}, count=5, ts=0))
+    assert summed.tags["instance"] == "mine"
+    assert summed.measurement != made.measurement

@@ -46,8 +46,13 @@ def _hours(path: Path, name: str) -> list[int]:
 
 
 def test_points_beyond_the_retention_are_deleted(tmp_path: Path) -> None:
-    """This happens at setup, and in a write every ten minutes. Series without points are deleted, too."""
+    """This happens at setup, and in a write every ten minutes. Series without points are deleted, too.
+
+    A retention of 0 keeps all points.
+    """
     path, clock = tmp_path / "store.db", _Clock()
+    keeper = LocalStore(path, retention_ms=0, clock=clock)
+    keeper.write([_point("kept", 99)])
     store = LocalStore(path, retention_ms=10 * HOUR_MS, clock=clock)
     store.setup()
     store.write([_point("old", 80), _point("both", 89), _point("both", 91), _point("new", 99)])
@@ -55,22 +60,15 @@ def test_points_beyond_the_retention_are_deleted(tmp_path: Path) -> None:
     clock.now_ms += SWEEP_EVERY_MS
     store.write([_point("new", 100)])
     assert (_hours(path, "both"), _hours(path, "new")) == ([91], [99, 100])
-    assert LocalReader(path).measurements() == ["both", "new"]
+    assert LocalReader(path).measurements() == ["both", "kept", "new"]
     clock.now_ms += 8 * HOUR_MS
     store.setup()
-    assert LocalReader(path).measurements() == ["new"]
-    store.close()
-
-
-def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
-    """A retention of 0 keeps all points."""
-    path, clock = tmp_path / "store.db", _Clock()
-    store = LocalStore(path, retention_ms=0, clock=clock)
-    store.write([_point("old", 1)])
+    assert LocalReader(path).measurements() == ["kept", "new"]
     clock.now_ms *= 1000
-    store.setup()
+    keeper.setup()
+    assert _hours(path, "kept") == [99]
     store.close()
-    assert _hours(path, "old") == [1]
+    keeper.close()
 
 
 def test_each_writer_deletes_only_what_it_writes(tmp_path: Path) -> None:
@@ -179,11 +177,13 @@ def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
         assert not path.is_file() or path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_created_is_a_wrong_setting(tmp_path: Path) -> None:
-    """A file has the name of the folder, so waiting does not help."""
+def test_a_file_that_cannot_be_created_is_a_wrong_setting(tmp_path: Path) -> None:
+    """A file has the name of its folder, or its own name is too long, so waiting does not help."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a file in a folder of yours"):
         LocalStore(tmp_path / "file" / "deep" / "store.db").setup()
+    with pytest.raises(ConfigError, match="give a shorter path"):
+        LocalStore(tmp_path / ("x" * 300)).setup()
 
 
 @contextmanager
@@ -264,31 +264,19 @@ def test_a_store_that_can_not_be_opened_now_is_unavailable(tmp_path: Path) -> No
     assert _hours(path, "n") == [2]
 
 
-def test_a_text_that_is_damaged_is_an_error_of_the_store(tmp_path: Path) -> None:
-    """The error names the file."""
-    path = tmp_path / "store.db"
-    store = LocalStore(path, retention_ms=0)
-    store.write([_point("n", 1)])
-    store.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE points SET value = CAST(X'FF' AS TEXT)")
-    with pytest.raises(SinkUnavailableError, match=r"store\.db: Could not decode to UTF-8"):
-        _hours(path, "n")
-
-
-@pytest.mark.parametrize("tags", ["x", "[]", '{"k":1}', b"\xff"])
-def test_a_series_whose_tags_are_damaged_is_an_error_of_the_store(tmp_path: Path, tags: str | bytes) -> None:
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        *((f"UPDATE series SET tags = {tags}", ConfigError) for tags in ("'x'", "'[]'", "'{\"k\":1}'", "X'FF'")),
+        ("UPDATE points SET value = CAST(X'FF' AS TEXT)", SinkUnavailableError),
+    ],
+)
+def test_damage_is_an_error_of_the_store(tmp_path: Path, damage: str, error: type[Exception]) -> None:
     """Something else has written to the file. The error says so, and names the file."""
     store, reader = LocalStore(tmp_path / "store.db", retention_ms=0), LocalReader(tmp_path / "store.db")
     with closing(store), closing(reader):
         store.write([_point("n", 1)])
         with sqlite3.connect(tmp_path / "store.db") as connection:
-            connection.execute("UPDATE series SET tags = ?", (tags,))
-        with pytest.raises(ConfigError, match=r"store\.db.*is damaged"):
+            connection.execute(damage)
+        with pytest.raises(error, match=r"store\.db.*(is damaged|Could not decode to UTF-8)"):
             reader.read("n", ["count"], start_ms=0, end_ms=2 * HOUR_MS)
-
-
-def test_a_name_that_is_too_long_is_a_wrong_setting(tmp_path: Path) -> None:
-    """Waiting would not help."""
-    with pytest.raises(ConfigError, match="give a shorter path"):
-        LocalStore(tmp_path / ("x" * 300)).setup()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from support.buckets import buckets, encoded
-from support.levels import VALUES, sum_point
+from support.levels import Contents, data_points, promised, sum_point
 from support.stores import NOW_MS
 from tallystream import record
 from tallystream_aggregator.shipping.points import point
@@ -20,8 +20,8 @@ from tallystream_aggregator.sinks.otlp.request import encode, unfit
 from tallystream_aggregator.sums import NO_SKETCH, Sum
 
 NOW = str(NOW_MS * 10**6)
-MONOTONIC = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE", "isMonotonic": True}
-UPDOWN = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE"}
+CUMULATIVE = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE"}
+MONOTONIC = {**CUMULATIVE, "isMonotonic": True}
 
 
 def decoded(*points: Point, buckets: bool = False) -> list[dict[str, Any]]:
@@ -40,118 +40,43 @@ def metrics(*points: Point, buckets: bool = False) -> dict[str, Any]:
     return found
 
 
-def attributes(kind: str, **more: str) -> list[dict[str, Any]]:
-    """Return the attributes of a data point of a sum with the tag topic=x."""
-    pairs = {"topic": "x", "metric_type": kind, **more}
-    return [{"key": key, "value": {"stringValue": value}} for key, value in pairs.items()]
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    {
+        "counter": {"sum": MONOTONIC},
+        "float_counter": {"sum": MONOTONIC},
+        "meter": {"sum": MONOTONIC},
+        "position": {"sum": MONOTONIC},
+        "updown": {"sum": CUMULATIVE},
+        "gauge": {"gauge": {}},
+        "histogram": {"summary": {}},
+        "timer": {"summary": {}, "unit": "s"},
+        "buckets": {"histogram": CUMULATIVE},
+    }.items(),
+)
+def test_each_type_becomes_a_metric_of_opentelemetry(kind: str, wanted: dict[str, Any]) -> None:
+    """Counts are monotonic Sums, updowns non-monotonic Sums, distributions Summaries, and other fields gauges.
 
-
-def data_point(kind: str, *, start: bool = False, **values: Any) -> dict[str, Any]:
-    """Return a data point at NOW, with or without the start time of a cumulative stream."""
-    more = {"startTimeUnixNano": "1"} if start else {}
-    return {"attributes": attributes(kind), "timeUnixNano": NOW, **more, **values}
-
-
-def gauge(kind: str, field: str, **value: Any) -> dict[str, Any]:
-    """Return the gauge of another field."""
-    return {"gauge": {"dataPoints": [{"attributes": attributes(kind, field=field), "timeUnixNano": NOW, **value}]}}
-
-
-def every_sum(kind: str) -> dict[str, Any]:
-    """Return the gauges that each sum has."""
-    values = {"lives": "2", "instances": "1", "retired": "7"}
-    return {f"m.{field}": gauge(kind, field, asInt=value) for field, value in values.items()}
-
-
-MAIN: dict[str, dict[str, Any]] = {
-    "counter": {"m": {"sum": {**MONOTONIC, "dataPoints": [data_point("counter", start=True, asInt="7")]}}},
-    "float_counter": {
-        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("float_counter", start=True, asDouble=2.25)]}}
-    },
-    "meter": {
-        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("meter", start=True, asInt="7")]}},
-        "m.mean_rate": gauge("meter", "mean_rate", asDouble=0.5),
-        "m.m1_rate": gauge("meter", "m1_rate", asDouble=0.25),
-        "m.m5_rate": gauge("meter", "m5_rate", asDouble=0.125),
-        "m.m15_rate": gauge("meter", "m15_rate", asDouble=0.0625),
-    },
-    "gauge": {
-        "m": {"gauge": {"dataPoints": [data_point("gauge", asDouble=0.5)]}},
-        "m.min": gauge("gauge", "min", asDouble=-1.5),
-        "m.max": gauge("gauge", "max", asDouble=2.0),
-        "m.mean": gauge("gauge", "mean", asDouble=0.25),
-        "m.number": gauge("gauge", "number", asInt="2"),
-    },
-    "updown": {
-        "m": {"sum": {**UPDOWN, "dataPoints": [data_point("updown", start=True, asDouble=-3.0)]}},
-        "m.min": gauge("updown", "min", asDouble=-3.0),
-        "m.max": gauge("updown", "max", asDouble=0.0),
-        "m.mean": gauge("updown", "mean", asDouble=-1.5),
-        "m.number": gauge("updown", "number", asInt="2"),
-    },
-    "histogram": {
-        "m": {
-            "summary": {
-                "dataPoints": [
-                    data_point(
-                        "histogram",
-                        start=True,
-                        count="7",
-                        sum=4.5,
-                        quantileValues=[
-                            {"value": 0.1},
-                            {"quantile": 0.5, "value": 0.5},
-                            {"quantile": 0.75, "value": 0.6},
-                            {"quantile": 0.98, "value": 0.8},
-                            {"quantile": 0.999, "value": 0.9},
-                            {"quantile": 1.0, "value": 0.9},
-                        ],
-                    )
-                ]
-            }
-        }
-    },
-    "timer": {
-        "m": {
-            "unit": "s",
-            "summary": {
-                "dataPoints": [
-                    data_point(
-                        "timer",
-                        start=True,
-                        count="7",
-                        sum=0.25,
-                        quantileValues=[
-                            {"value": 0.25},
-                            {"quantile": 0.95, "value": 0.25},
-                            {"quantile": 0.99, "value": 0.25},
-                            {"quantile": 1.0, "value": 0.25},
-                        ],
-                    )
-                ]
-            },
-        },
-        "m.m1_rate": gauge("timer", "m1_rate", asDouble=1.0),
-    },
-    "position": {
-        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("position", start=True, asInt="17")]}},
-        "m.start": gauge("position", "start", asInt="3"),
-    },
-}
-
-
-@pytest.mark.parametrize("kind", MAIN)
-def test_each_type_becomes_a_metric_of_opentelemetry(kind: str) -> None:
-    """Counts are monotonic Sums, updowns non-monotonic Sums, distributions Summaries, and other fields gauges."""
-    assert metrics(sum_point(kind, 7, NOW_MS, "m", {"topic": "x"})) == MAIN[kind] | every_sum(kind)
+    No value is lost, and each cumulative stream has the same start, also after a decrease: that is no reset.
+    """
+    points = [sum_point(kind, n, ts, "m", {"topic": "x"}) for n, ts in ((5, 1), (3, NOW_MS), (9, 2**43))]
+    main = metrics(*points)["m"]
+    (of,) = main.keys() - {"unit"}
+    del main[of]["dataPoints"]
+    assert main == wanted
+    request = ExportMetricsServiceRequest.FromString(encode(points))
+    found: Contents = {}
+    for (name, tags, ts_ms), fields in data_points([MessageToDict(request, use_integers_for_enums=True)]):
+        found.setdefault((name, tags), {}).setdefault(ts_ms, {}).update(fields)
+    assert found == promised("every point", points)
 
 
 def test_explicit_buckets_are_a_histogram() -> None:
-    """Without bounds, as when they overflow, it has one bucket."""
+    """It has the metric's name. Without bounds, as when they overflow, it has one bucket."""
     row = Sum(app="a", name="m", type="buckets", count=6, bounds=[-0.5, 1.0], counts=[1, 2, 3], ts=NOW_MS)
     values = {"count": "6", "bucketCounts": ["1", "2", "3"], "explicitBounds": [-0.5, 1.0]}
     for one, wanted in ((row, values), (replace(row, bounds=[], counts=[]), {"count": "6", "bucketCounts": ["6"]})):
-        found = metrics(point(one))["m.bucket"]["histogram"]
+        found = metrics(point(one))["m"]["histogram"]
         assert found["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
         (made,) = found["dataPoints"]
         assert {name: made.get(name) for name in wanted} == wanted
@@ -171,31 +96,18 @@ def test_an_app_is_a_resource_and_a_metric_has_the_points_of_all_its_series() ->
         assert len(resource["scopeMetrics"][0]["metrics"][0]["sum"]["dataPoints"]) == 2
 
 
-def test_the_start_is_the_same_for_every_sum_at_every_time() -> None:
-    """Sums of different series, tables and times have one start time, also after a decrease, so none is a reset."""
-    points = [sum_point(kind, n, ts, str(n)) for kind in VALUES for n in (5, 3) for ts in (1, NOW_MS, 2**43)]
-    starts = {
-        one.get("startTimeUnixNano")
-        for metric in (metric for one in points for metric in metrics(one).values())
-        for kind in ("sum", "summary")
-        for one in metric.get(kind, {}).get("dataPoints", ())
-    }
-    assert starts == {"1"}
-
-
-def test_metrics_of_one_name_and_different_types_are_not_mixed() -> None:
-    """A counter and a gauge `m` are two metrics. Their series differ in metric_type."""
-    (resource,) = decoded(sum_point("counter", 1, NOW_MS, "m"), sum_point("gauge", 1, NOW_MS, "m"))
-    named = [metric for metric in resource["scopeMetrics"][0]["metrics"] if metric["name"] == "m"]
-    assert [set(metric) for metric in named] == [{"name", "sum"}, {"name", "gauge"}]
-
-
 def test_metrics_of_one_identity_are_one() -> None:
-    """A counter and a meter `m` are series of one Sum. A gauge `m.max` and the field of `m` are one metric."""
+    """A counter and a meter `m` are series of one Sum. A gauge `m.max` and the field of `m` are one metric.
+
+    A counter and a gauge `m` are two metrics.
+    """
     points = [sum_point(kind, 1, NOW_MS, name) for kind, name in (("counter", "m"), ("meter", "m"), ("gauge", "m.max"))]
     found = metrics(*points, sum_point("gauge", 1, NOW_MS, "m.max.max"), sum_point("updown", 1, NOW_MS, "n"))
     assert len(found["m"]["sum"]["dataPoints"]) == 2
     assert len(found["m.max.max"]["gauge"]["dataPoints"]) == 2
+    (resource,) = decoded(sum_point("counter", 1, NOW_MS, "m"), sum_point("gauge", 1, NOW_MS, "m"))
+    named = [metric for metric in resource["scopeMetrics"][0]["metrics"] if metric["name"] == "m"]
+    assert [set(metric) for metric in named] == [{"name", "sum"}, {"name", "gauge"}]
 
 
 def test_a_field_is_not_mistaken_for_a_metric_of_that_name() -> None:
@@ -218,9 +130,9 @@ def test_a_distribution_with_negative_values() -> None:
     row = Sum(app="a", name="m", type="histogram", count=3, sum=-1.0, min=-3.0, max=4.0, p50=-2.0, p75=1.0, ts=NOW_MS)
     found = metrics(point(row))
     assert found["m"]["histogram"]["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
-    assert found["m"]["histogram"]["dataPoints"] == [
-        data_point("histogram", start=True, count="3", bucketCounts=["3"], min=-3.0, max=4.0) | {"attributes": OF_TYPE}
-    ]
+    (made,) = found["m"]["histogram"]["dataPoints"]
+    assert (made["count"], made["bucketCounts"], made["min"], made["max"]) == ("3", ["3"], -3.0, 4.0)
+    assert "sum" not in made
     gauges = {name: metric["gauge"]["dataPoints"][0]["asDouble"] for name, metric in found.items() if name in LOWERED}
     assert gauges == LOWERED
     unknown = metrics(point(replace(row, sum=None, min=0.5, p50=0.75)))
@@ -276,7 +188,6 @@ UNREADABLE = [
 
 
 LOWERED = {"m.sum": -1.0, "m.p50": -2.0, "m.p75": 1.0}
-OF_TYPE = [{"key": "metric_type", "value": {"stringValue": "histogram"}}]
 
 
 def test_a_count_of_a_single_instance_is_no_cumulative_stream() -> None:
@@ -303,23 +214,21 @@ def test_an_empty_name_has_its_own_code(text: str, stored: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason"),
+    ("one", "reason"),
     [
         (Point("m", {}, {"count": 2**63}, NOW_MS), [2**63]),
         (sum_point("counter", 1, 0), "the time 0"),
         (sum_point("counter", 1, -1), "the time -1"),
         (sum_point("counter", 1, 18_446_744_073_709), "the time 18446744073709"),
+        (sum_point("counter", 1, 18_446_744_073_708), None),
         (sum_point("histogram", -1, NOW_MS), "the count -1"),
         (Point("m", {}, {"text": "x"}, NOW_MS), "it has no number"),
     ],
 )
-def test_a_point_that_no_receiver_can_accept_is_rejected_with_a_reason(bad: Point, reason: object) -> None:
-    """It has a number above 64 bits, a time that OTLP can't represent, a negative count of values, or no number."""
-    assert unfit(bad) == reason
+def test_a_point_that_no_receiver_can_accept_is_rejected_with_a_reason(one: Point, reason: object) -> None:
+    """It has a number above 64 bits, a time that OTLP can't represent, a negative count of values, or no number.
 
-
-def test_the_last_time_of_otlp_can_be_sent() -> None:
-    """Nanoseconds are unsigned with 64 bits, so the last millisecond is in the year 2554."""
-    last = sum_point("counter", 1, 18_446_744_073_708, "m")
-    assert unfit(last) is None
-    assert metrics(last)["m"]["sum"]["dataPoints"][0]["timeUnixNano"] == "18446744073708000000"
+    Nanoseconds are unsigned with 64 bits, so the last millisecond is in the year 2554.
+    """
+    assert unfit(one) == reason
+    assert reason is not None or encode([one])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import pickle
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +17,11 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.cds_archive import ClassLoadingProcessor
-from tallystream_aggregator.spark.epochs import processor as module
-from tallystream_aggregator.spark.epochs.processor import (
-    EPOCH_ROW,
-    EpochProcessor,
-    EpochSettings,
-    StopFile,
-)
-from tallystream_aggregator.spark.epochs.query import import_modules, rows_of
+from tallystream_aggregator.spark.cds_archive import store_entry
+from tallystream_aggregator.spark.epochs import task as module
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor
+from tallystream_aggregator.spark.epochs.query import EPOCH_ROW, import_modules, rows_of
+from tallystream_aggregator.spark.epochs.task import EpochSettings, EpochTask, StopFile
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import LoopId
@@ -96,10 +95,8 @@ class Job(TwsTester):
     def __init__(self, generation: int = 3, epoch_s: float = 5.0) -> None:
         settings = EpochSettings(LoopSettings(LoopId(TOPICS)), generation, "/none", epoch_s)
         self._batch = 0
-        super().__init__(
-            EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch)),  # type: ignore[arg-type, return-value]
-            outputMode="Update",
-        )
+        task = EpochTask(settings, lambda _: None, claim=lambda generation: (generation, self._batch))  # type: ignore[arg-type, return-value]
+        super().__init__(EpochProcessor(task), outputMode="Update")
 
     def epoch(self) -> pd.DataFrame:
         """Run one epoch, and return its rows."""
@@ -196,12 +193,19 @@ def test_a_worker_without_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
     """The archive must have the classes of the state, and of the row that each epoch returns."""
-    settings = EpochSettings(LoopSettings(LoopId(TOPICS)), 0, "")
-    tester = TwsTester(ClassLoadingProcessor(settings, lambda _: None), outputMode="Update")  # type: ignore[arg-type, return-value]
+    tester = TwsTester(EpochProcessor(store_entry), outputMode="Update")
     for _ in range(2):
         (row,) = tester.testInPandas("0", pd.DataFrame({"shard": [0]}))["epoch"]
         assert json.loads(row)["shard"] == 0
     assert tester.peekMapState("log", "0") == {(1,): (b"entry",)}
+
+
+def test_a_processor_is_unpickled_without_what_its_task_imports() -> None:
+    """Spark does so in a process that only asks for the states, and the start of a query waits for it."""
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print('tallystream_aggregator.stream' in sys.modules)"
+    pickled = pickle.dumps(EpochProcessor(store_entry))
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=True)
+    assert done.stdout == b"False\n"
 
 
 def test_what_workers_import_ahead_exists() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from pyspark.errors import PySparkRuntimeError
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
-from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.spark import cds_archive, session
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
 
 
 class Builder:
-    """As PySpark's, which replaces the handler of SIGINT, and then may fail."""
+    """As PySpark's, which may fail."""
 
     error: Exception | None = None
 
@@ -56,7 +54,6 @@ class Builder:
 
     def getOrCreate(self) -> object:  # noqa: N802
         """Return a session."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         if self.error is not None:
             raise self.error
         return self
@@ -70,15 +67,6 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=made))
     return made
-
-
-@pytest.mark.usefixtures("builder")
-def test_the_handler_of_sigint_is_kept() -> None:
-    """Ctrl-C requests a stop, also while the command stands by, and is no KeyboardInterrupt."""
-    with stop_on_signals() as stop:
-        session.build_session("test")
-        signal.raise_signal(signal.SIGINT)
-        assert stop.is_set()
 
 
 def test_a_session_that_does_not_start_is_one_sentence(builder: Builder) -> None:

@@ -225,7 +225,7 @@ def test_merging_is_commutative_and_associative_to_the_bit(
         """Merge in a random order and grouping."""
         if len(of) == 1:
             merged = MergedSketch()
-            merged.replace([], of)
+            merged.replace(([], []), ([of[0][0]], [of[0][1]]))
             return merged
         chance.shuffle(of)
         at = chance.randrange(1, len(of))

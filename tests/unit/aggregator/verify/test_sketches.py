@@ -34,7 +34,7 @@ def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[fl
     for life in lives:
         one = Sketch()
         one.add(life)
-        merged.replace([], [(len(life), one.encode())])
+        merged.replace(([], []), ([len(life)], [one.encode()]))
         added.update(read(as_json(one.encode())) or {})
     assert sum(added.values()) == sum(map(len, lives))
     bins, total = sketches.merged(added), merged.total()

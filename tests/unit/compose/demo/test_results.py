@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_cli.demo.results import Results, differences, exact, rows
 
 if TYPE_CHECKING:
@@ -33,14 +34,11 @@ CONSISTENT = Results(
     journal_batches=11,
     held=10,
     covered=100,
-    lives=2,
     decreases=0,
-    dead_letters=0,
-    acknowledged={"app-1": 70, "app-2": 40},
-    replayed={"app-1": 70, "app-2": 40},
+    acknowledged=110,
+    verified=Outcome(sums=4, letters=0),
     sums=SUMS,
     store=SUMS,
-    replay=SUMS,
 )
 
 
@@ -66,16 +64,15 @@ def test_consistent_numbers_are_exact() -> None:
         {"held": 0},
         {"held": 11},
         {"covered": 101},
-        {"lives": 1},
         {"decreases": 1},
-        {"dead_letters": 1},
-        {"acknowledged": {"app-1": 71, "app-2": 39}},
-        {"replayed": {"app-1": 70, "app-2": 39}},
+        {"acknowledged": 111},
+        {"verified": Outcome(sums=4, letters=1)},
+        {"verified": Outcome(sums=4, differences=[Difference(None, "count", 1, 2, None)])},
+        {"verified": Outcome()},
         {"sums": {**SUMS, PROCESSED: {"count": 111}}},
         {"store": {**SUMS, DELAY: {**SUMS[DELAY], "sum": 450.5}}},
         {"store": {key: row for key, row in SUMS.items() if key != AT}},
-        {"replay": {**SUMS, BATCH: {**SUMS[BATCH], "max": 0.2}}},
-        {"sums": {}, "store": {}, "replay": {}},
+        {"sums": {}, "store": {}},
     ],
     ids=str,
 )
@@ -93,9 +90,9 @@ def test_a_run_without_records_processed_twice_fails() -> None:
         journal_processed=100,
         journal_duplicates=0,
         held=0,
-        acknowledged={"app-1": 60, "app-2": 40},
-        replayed={"app-1": 60, "app-2": 40},
-        **dict.fromkeys(("sums", "store", "replay"), values),  # type: ignore[arg-type]
+        acknowledged=100,
+        sums=values,
+        store=values,
     )
     assert [row.what for row in rows(once) if row.agrees is False] == [
         "in the batch that app-2 held when it was killed"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from tallystream.errors import ConfigError
-from tallystream_cli.demo.display import Display
 from tallystream_cli.demo.results import Row
-from tallystream_cli.demo.run import DemoSettings, as_dict
+from tallystream_cli.demo.run import DemoSettings, Display, as_dict, as_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,36 +36,33 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
         DemoSettings(data=tmp_path)
 
 
-def test_without_a_terminal_the_display_prints_plain_lines() -> None:
+def test_the_display_prints_lines() -> None:
     """Counts are printed at most every five seconds, and only if they changed. The time of a step is measured."""
     now = [0.0]
     out = io.StringIO()
-    display = Display(100, ("sent",), console=Console(file=out, width=80), clock=lambda: now[0])
-    with display, display.step("Send"):
+    display = Display(out, clock=lambda: now[0])
+    with display.step("Send"):
         for number, at in ((10, 1.0), (20, 6.0), (20, 12.0), (30, 13.0)):
             now[0] = at
-            display.count("sent", number)
+            display.count(sent=number)
     assert out.getvalue().splitlines() == ["1. Send", "   sent: 20", "   sent: 30"]
     assert display.durations == [("Send", 13.0)]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of Rich, which draws the bars
 @pytest.mark.parametrize("closed", ["terminal", "pipe"])
 def test_a_closed_output_is_no_error(closed: str) -> None:
     """The demonstration, and the orderly stop at its end, go on after its terminal or its pipe was closed."""
     other_end, descriptor = os.openpty() if closed == "terminal" else os.pipe()
     os.close(other_end)
     out = os.fdopen(descriptor, "w", encoding="utf-8")
-    with Display(100, ("sent",), to=out) as display:
-        display.say("Stopping.")
-        display.count("sent", 100)
-        display.say("Stopped.")
-    with contextlib.suppress(OSError):  # it writes what is buffered
-        out.close()
+    display = Display(out)
+    display.say("Stopping.")
+    display.say("Stopped.")
+    out.close()  # it writes what is buffered
 
 
-def test_the_tables_as_json() -> None:
-    """The object has every row, every step, and whether all rows agree."""
+def test_the_tables() -> None:
+    """The object has every row, every step, and whether all rows agree. So does the text."""
     table = [Row("events sent", "7"), Row("processed", "7", "by the journals", "8", False)]
     assert as_dict(table, [("Start", 1.04)], 2.0) == {
         "exact": False,
@@ -80,10 +73,14 @@ def test_the_tables_as_json() -> None:
         "steps": [{"step": "Start", "seconds": 1.0}],
         "seconds": 2.0,
     }
-
-
-def test_progress_can_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --json standard output has only the object."""
-    Display(100, ("sent",), to=sys.stderr).say("Send")
-    output = capsys.readouterr()
-    assert (output.out, output.err) == ("", "Send\n")
+    assert as_text(table, [("Start", 1.04)], 2.0).splitlines() == [
+        "what         value  compared with    value  agrees",
+        "events sent      7",
+        "processed        7  by the journals      8  NO",
+        "",
+        "step   seconds",
+        "Start  1.0",
+        "all    2.0",
+        "",
+        "Agreement: NOT exact.",
+    ]

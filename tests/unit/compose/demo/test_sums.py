@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
 from tallystream_aggregator import sums
-from tallystream_cli.demo.sums import Decrease, LatestSums, positions_covered
+from tallystream_cli.demo.sums import SumsReader, positions_covered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
-def _row(count: int) -> bytes:
-    return sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0).value()
+@pytest.fixture
+def reader() -> Iterator[SumsReader]:
+    """A reader that no broker answers."""
+    reader = SumsReader("127.0.0.1:1", "metrics-agg")
+    yield reader
+    reader.close()
 
 
-def test_a_decrease_is_recorded() -> None:
-    """A later row with a lower count is recorded with the counts before and after."""
-    latest = LatestSums()
+def test_a_decrease_is_counted(reader: SumsReader) -> None:
+    """A later row has a lower count."""
     for count in (5, 9, 8, 12):
-        latest.add(_row(count))
-    assert latest.count() == 12
-    assert latest.decreases == [Decrease(9, 8)]
+        reader.add(sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0))
+    assert (reader.count(), reader.decreases) == (12, 1)
 
 
-def test_values_that_depend_on_time_are_left_out() -> None:
+def test_values_that_depend_on_time_are_left_out(reader: SumsReader) -> None:
     """Gauges are not compared; the two offsets of a position are."""
-    latest = LatestSums()
-    latest.add(sums.Sum(app="a", name="now", type="gauge", sum=3, number=1, ts=0).value())
+    reader.add(sums.Sum(app="a", name="now", type="gauge", sum=3, number=1, ts=0))
     for partition in ("0", "1"):
-        row = sums.Sum(app="a", name="at", type="position", tags={"partition": partition}, start=2, position=7, ts=0)
-        latest.add(row.value())
-    values = latest.values()
+        reader.add(
+            sums.Sum(app="a", name="at", type="position", tags={"partition": partition}, start=2, position=7, ts=0)
+        )
+    values = reader.values()
     assert [key[2] for key in values] == ["position", "position"]
     assert positions_covered(values) == 10

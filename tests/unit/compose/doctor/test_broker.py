@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,32 +11,42 @@ import pytest
 from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli.doctor import broker, permissions
-from tallystream_cli.doctor.broker import Cluster, Group, Topic
+from tallystream_cli.doctor.broker import Brokers
 from tallystream_cli.permissions import commands
 
 NAMES = Topics("p-")
-ALL = frozenset({"Read", "Write", "Create", "Delete", "Describe", "DescribeConfigs"})
+ALL = {"READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"}
 POLICIES = policies(NAMES)
 
 
-def topic(name: str, **changes: Any) -> Topic:
-    """Return a topic as the aggregator creates it."""
-    return replace(Topic(1, ALL, POLICIES[name]), **changes)
+def topic(partitions: int = 1, *, operations: set[str] = ALL, leader: int = 1) -> Any:
+    """Return the description of a topic."""
+    numbered = [SimpleNamespace(id=number, leader=SimpleNamespace(id=leader)) for number in range(partitions)]
+    return SimpleNamespace(partitions=numbered, authorized_operations=[SimpleNamespace(name=one) for one in operations])
 
 
-def cluster(**changes: Any) -> Cluster:
-    """Return a cluster of one broker with all topics and groups, on which everything is allowed."""
-    groups = {name: Group(ALL) for name in permissions.group_names(NAMES.prefix)}
-    made = Cluster("b:9092", 1, {name: topic(name) for name in POLICIES}, groups, transactions="")
+def group(*members: tuple[str, list[int]], operations: set[str] = ALL) -> Any:
+    """Return the description of a group; members are hosts and partitions."""
+    found = [
+        SimpleNamespace(host=f"/{host}", assignment=SimpleNamespace(topic_partitions=assigned))
+        for host, assigned in members
+    ]
+    return SimpleNamespace(members=found, authorized_operations=[SimpleNamespace(name=one) for one in operations])
+
+
+def cluster(**changes: Any) -> Brokers:
+    """Return brokers with all topics and groups, as the aggregator creates them, on which everything is allowed."""
+    groups = {name: group() for name in permissions.group_names(NAMES.prefix)}
+    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, groups, transactions="")
     return replace(made, **changes)
 
 
-def with_topic(name: str, **changes: Any) -> Cluster:
-    """Return the cluster with one changed topic."""
-    return cluster(topics={**cluster().topics, name: topic(name, **changes)})
+def with_topic(name: str, changed: Any) -> Brokers:
+    """Return the brokers with one changed topic."""
+    return cluster(topics={**cluster().topics, name: changed})
 
 
-def finding_of(found: Cluster, name: str) -> Any:
+def finding_of(found: Brokers, name: str) -> Any:
     """Return the finding about one topic."""
     return next(one for one in broker.topics(found, NAMES) if one.check == f"topic {name}")
 
@@ -67,27 +78,29 @@ def test_missing_topics_are_a_warning_before_the_first_start_only() -> None:
 )
 def test_a_configuration_is_compared_with_the_policy(key: str, value: str, status: str) -> None:
     """A wrong word fails, a lower number is a warning, and a higher one is the operator's choice."""
-    found = finding_of(with_topic(NAMES.metrics, config=POLICIES[NAMES.metrics] | {key: value}), NAMES.metrics)
+    found = finding_of(
+        cluster(configs=POLICIES | {NAMES.metrics: POLICIES[NAMES.metrics] | {key: value}}), NAMES.metrics
+    )
     assert found.status == status
     assert (f"--add-config {key}=" in found.remedy) is (status != "ok")
 
 
 def test_an_unreadable_configuration_is_not_checked() -> None:
     """The permission to see it is named."""
-    found = finding_of(with_topic(NAMES.agg, config=None), NAMES.agg)
+    found = finding_of(cluster(configs={}), NAMES.agg)
     assert (found.status, found.remedy) == ("not checked", "allow DescribeConfigs on p-metrics-agg")
 
 
 def test_partitions() -> None:
     """A missing leader fails, and so does a second partition of a topic that must have one."""
-    assert finding_of(with_topic(NAMES.metrics, leaderless=(0,)), NAMES.metrics).status == "failed"
-    assert finding_of(with_topic(NAMES.agg, partitions=2), NAMES.agg).status == "failed"
-    assert finding_of(with_topic(NAMES.metrics, partitions=2), NAMES.metrics).status == "ok"
+    assert finding_of(with_topic(NAMES.metrics, topic(leader=-1)), NAMES.metrics).status == "failed"
+    assert finding_of(with_topic(NAMES.agg, topic(2)), NAMES.agg).status == "failed"
+    assert finding_of(with_topic(NAMES.metrics, topic(2)), NAMES.metrics).status == "ok"
 
 
 def test_the_lease_tells_whether_an_aggregator_runs() -> None:
     """Its holder is named. Without one, nothing is summed."""
-    held = {NAMES.prefix + GROUP: Group(ALL, ("10.0.0.7",), 1)}
+    held = {NAMES.prefix + GROUP: group(("10.0.0.7", [0]), ("10.0.0.8", []))}
     running = broker.lease(cluster(groups=held), NAMES)
     assert (running.status, running.found) == ("ok", "one runs on 10.0.0.7 and has the lease, 1 other waiting")
     assert broker.lease(cluster(), NAMES).status == "warning"
@@ -134,9 +147,9 @@ def test_a_user_who_may_do_everything_may_run_each_command(command: str) -> None
 
 def test_each_missing_permission_is_named() -> None:
     """The operation and the topic or group are named, with the prefix of the system."""
-    found = permissions.of_command(with_topic(NAMES.agg, operations=ALL - {"Write"}), NAMES, "aggregate")
+    found = permissions.of_command(with_topic(NAMES.agg, topic(operations=ALL - {"WRITE"})), NAMES, "aggregate")
     assert (found.status, found.found) == ("failed", "this user lacks Write on topic p-metrics-agg")
-    groups = {**cluster().groups, permissions.EXAMPLE: Group(frozenset())}
+    groups = {**cluster().groups, permissions.EXAMPLE: group(operations=set())}
     found = permissions.of_command(cluster(groups=groups), NAMES, "lag collect")
     assert found.found == "this user lacks Describe on group *"
     hidden = cluster(refused=frozenset(["p-tallystream-shipper"]))
@@ -145,7 +158,7 @@ def test_each_missing_permission_is_named() -> None:
 
 def test_the_permission_to_create_an_existing_topic_is_not_needed() -> None:
     """Commands create only missing topics."""
-    may_not_create = {name: topic(name, operations=ALL - {"Create"}) for name in POLICIES}
+    may_not_create = {name: topic(operations=ALL - {"CREATE"}) for name in POLICIES}
     assert permissions.of_command(cluster(topics=may_not_create), NAMES, "aggregate").status == "ok"
 
 

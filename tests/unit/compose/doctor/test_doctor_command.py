@@ -12,6 +12,7 @@ from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_cli.commands.doctor import as_json, as_table
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, ok
+from tallystream_cli.doctor.run import package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,3 +73,9 @@ def test_a_wrong_option_has_exit_code_2(
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(arguments[0])
+
+
+def test_a_missing_package_is_a_warning() -> None:
+    """Without PySpark or Streamlit, as in the images, other commands run."""
+    assert package("page", "no_such_package", "the page", "install it").status == "warning"
+    assert package("Spark", "pyspark", "aggregate", "install it").status == "ok"

@@ -13,7 +13,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.doctor import store
-from tallystream_cli.doctor.store import Rights
+from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,26 +48,28 @@ def test_another_file_is_no_store(tmp_path: Path) -> None:
 def test_nothing_can_be_written_below_a_file(tmp_path: Path) -> None:
     """A path whose folder is a file can't be created; one whose folders are missing can."""
     (tmp_path / "file").write_bytes(b"")
-    assert not store.writable(tmp_path / "file" / "store.db")
-    assert store.writable(tmp_path / "new" / "store.db")
+    assert unwritable(tmp_path / "file" / "store.db")
+    assert not unwritable(tmp_path / "new" / "store.db")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
-    ("rights", "commands", "status"),
+    ("errors", "commands", "status"),
     [
-        (Rights(None, None), ["lag collect", "ship"], "ok"),
-        (Rights(None, REFUSED), ["page"], "ok"),
-        (Rights(None, REFUSED), [], "ok"),
-        (Rights(None, REFUSED), ["ship"], "failed"),
-        (Rights(REFUSED, None), ["lag collect"], "failed"),
-        (Rights(REFUSED, REFUSED), [], "failed"),
+        ((None, None), ["lag collect", "ship"], "ok"),
+        ((None, REFUSED), ["page"], "ok"),
+        ((None, REFUSED), [], "ok"),
+        ((None, REFUSED), ["ship"], "failed"),
+        ((REFUSED, None), ["lag collect"], "failed"),
+        ((REFUSED, REFUSED), [], "failed"),
     ],
 )
-def test_a_token_needs_the_rights_of_the_commands(rights: Rights, commands: list[str], status: str) -> None:
+def test_a_token_needs_the_rights_of_the_commands(
+    errors: tuple[ConfigError | None, ConfigError | None], commands: list[str], status: str
+) -> None:
     """Without named commands one right is enough, because each command can have its own token."""
     settings = StoreSettings.parse("influxdb:http://i:8086", token="t", org="o", env={})
-    assert store.rights(rights, settings, commands).status == status
+    assert store.rights(dict(zip(("read", "write"), errors, strict=True)), settings, commands).status == status
 
 
 def test_an_otlp_receiver_must_answer() -> None:

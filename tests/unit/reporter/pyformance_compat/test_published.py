@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from decimal import Decimal
-from threading import Lock, Thread
 from typing import Any
 
 import msgspec
@@ -14,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.pyformances import Clock, ours
+from support.pyformances import Clock
 from support.topic import FIRST, SECOND, Topic
 from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
 from tallystream.metrics.sketch import Sketch
 from tallystream.pyformance_compat import MetricsRegistry, RegexRegistry
-from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
+from tallystream.testing import InMemoryReporter, assert_not_reported, find
 from tallystream_aggregator import sums
 
 
@@ -42,8 +41,8 @@ def append(topic: Topic, registry: MetricsRegistry, at: int, *, life: str = FIRS
 
 
 def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> None:
-    """Counter, gauge, meter, histogram and timer, with tags, are valid in the record."""
-    registry.counter("c", {"b": 2, "a": "x"}).inc(3)
+    """Counter, gauge, meter, histogram and timer are valid in the record."""
+    registry.counter("c").inc(3)
     registry.gauge("g", lambda: 2.5)
     registry.gauge("unset")
     registry.meter("m").mark(4)
@@ -51,7 +50,7 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
     for value in range(1, 101):
         registry.histogram("h").add(value)
     found = published(registry)
-    assert found["c", "counter"] == record.Counter(name="c", tags={"a": "x", "b": "2"}, count=3)
+    assert found["c", "counter"] == record.Counter(name="c", count=3)
     assert found["g", "gauge"] == record.Gauge(name="g", value=2.5)
     assert found["m", "meter"] == record.Meter(name="m", count=4)
     assert (found["t", "timer"].count, found["t", "timer"].max) == (1, 0.0)
@@ -97,57 +96,6 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
     counter.inc(5)
     fall(counter)
     assert published(registry) == {("c", "updown"): record.UpDown(name="c", value=value)}
-
-
-@pytest.mark.parametrize("fall", [lambda counter: counter.clear(), lambda counter: counter.inc(-0.5)])
-def test_a_counter_falls_in_one_step(fall: Any) -> None:
-    """A concurrent reader sees the old count or an updown, never a count that fell."""
-    counter = ours.meters.Counter()
-    counter.inc(5)
-    seen: list[Any] = []
-
-    class Watched:
-        def __init__(self) -> None:
-            self.lock, self.watching = Lock(), True
-
-        def __enter__(self) -> None:
-            self.lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self.lock.release()
-            if self.watching:
-                self.watching = False
-                seen.append(counter.tallystream_read("c", {}))
-                self.watching = True
-
-    counter._lock = Watched()  # type: ignore[assignment]
-    fall(counter)
-    assert seen
-    assert {metric.type for metric in seen} == {"updown"}
-
-
-def test_other_integer_types_do_not_make_an_updown(registry: MetricsRegistry) -> None:
-    """True, and any value with __index__, is an integer."""
-
-    class Index:
-        def __index__(self) -> int:
-            return 4
-
-    registry.counter("c").inc(True)
-    registry.counter("c").inc(Index())
-    assert_count(registry.tallystream, "c", 5)
-
-
-def test_a_counter_that_fell_elsewhere_is_logged_when_it_is_added(
-    registry: MetricsRegistry, log: pytest.LogCaptureFixture
-) -> None:
-    """A counter outside a registry is logged when it is added to one, and is an updown."""
-    counter = ours.meters.Counter()
-    counter.dec()
-    assert log.text == ""
-    registry.add("late", counter)
-    assert "'late'" in log.text
-    assert list(published(registry)) == [("late", "updown")]
 
 
 def test_the_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
@@ -225,42 +173,14 @@ def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> Non
         getattr(getattr(registry, what)("n"), method)(number)
 
 
-def test_counts_in_the_record_continue_after_clear(registry: MetricsRegistry) -> None:
-    """Dumps start at zero, and the record's count continues."""
-    kept = registry.counter("c")
-    kept.inc(5)
-    registry.histogram("h").add(2)
-    before = published(registry)
-    assert before["c", "counter"].count == 5
-    registry.clear()
-    assert published(registry) == {}
-    kept.inc(100)  # no longer in the registry
-    registry.counter("c").inc()
-    registry.histogram("h").add(4)
-    assert registry.dump_metrics()["c"] == {"count": 1}
-    assert registry.dump_metrics()["h"]["count"] == 1
-    after = published(registry)
-    assert after["c", "counter"].count == 6
-    assert (after["h", "histogram"].count, after["h", "histogram"].sum) == (2, 6)
-    assert (after["h", "histogram"].min, after["h", "histogram"].max) == (2, 4)
-    assert Sketch.decode(after["h", "histogram"].sketch).count == 2
-
-
-def test_clear_waits_while_counts_are_read(registry: MetricsRegistry) -> None:
-    """No count is added twice or falls."""
-    free: list[bool] = []
-
-    class Watching(ours.meters.Counter):
-        def tallystream_read(self, name: str, tags: dict[str, str]) -> Any:
-            thread = Thread(target=lambda: free.append(registry._making.acquire(blocking=False)))
-            thread.start()
-            thread.join()
-            return super().tallystream_read(name, tags)
-
-    registry.add("c", Watching())
-    registry.counter("c").inc(2)
-    assert published(registry)["c", "counter"].count == 2
-    assert free == [False]
+def test_a_metric_of_the_registry_behind_it_is_reported_once(
+    registry: MetricsRegistry, log: pytest.LogCaptureFixture
+) -> None:
+    """Of two metrics with one name and type, that of the registry behind is reported, and the log names it."""
+    registry.tallystream.counter("own").inc(3)
+    registry.counter("own").inc(4)
+    assert [metric.count for metric in registry.tallystream.snapshot()] == [3]
+    assert "'own' is skipped" in log.text
 
 
 def test_a_cleared_counter_that_fell_continues(registry: MetricsRegistry) -> None:
@@ -280,16 +200,6 @@ def test_a_cleared_counter_that_fell_continues(registry: MetricsRegistry) -> Non
     assert append(topic, registry, 3).sum("d").count == 4
 
 
-def test_fractions_and_negative_marks_wait_until_they_make_a_whole_number(registry: MetricsRegistry) -> None:
-    """`get_count()` has them immediately; the record's count never falls."""
-    meter = registry.meter("m")
-    counts = []
-    for value in (2.5, 0.25, 0.25, -2, 1, 3):
-        meter.mark(value)
-        counts.append((meter.get_count(), published(registry)["m", "meter"].count))
-    assert counts == [(2.5, 2), (2.75, 2), (3, 3), (1, 3), (2, 3), (5, 5)]
-
-
 def fail() -> float:
     raise RuntimeError("the queue is gone")
 
@@ -307,17 +217,6 @@ def test_only_an_invalid_metric_is_skipped(
     registry.counter("c").inc()
     assert list(published(registry)) == [("c", "counter")]
     assert f"{key!r} is skipped in this snapshot" in log.text
-
-
-def test_a_second_metric_of_the_same_name_is_skipped(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
-    """Two keys with equal texts, or a name of the registry behind it, are logged."""
-    registry.counter("1").inc(1)
-    registry.counter(1).inc(2)  # type: ignore[arg-type]  # pyformance takes any key
-    registry.tallystream.counter("own").inc(3)
-    registry.counter("own").inc(4)
-    assert {name: metric.count for (name, _), metric in published(registry).items()} == {"1": 1, "own": 3}
-    assert "'1' is skipped: there is another counter" in log.text
-    assert "'own' is skipped" in log.text
 
 
 def test_keys_that_a_pattern_does_not_match_are_reported_as_unmatched() -> None:

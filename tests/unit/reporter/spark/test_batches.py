@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tallystream.registry import MetricRegistry
 from tallystream.spark.batches import Batch, CountedOffsets, read_progress, starts_of
-from tallystream.spark.query_metrics import QueryMetrics
+from tallystream.spark.recorder import QueryMetrics
 from tallystream.testing import ManualClock, find
 
 if TYPE_CHECKING:
@@ -65,19 +65,11 @@ def test_a_progress_with_a_kafka_source_and_another_one() -> None:
     )
 
 
-def test_a_query_without_a_name_has_its_id() -> None:
-    """The tag of a query without a name is its ID."""
-    assert read_progress(progress(name=None)).query == "1f6a7e0e-0000"
-
-
-def test_the_first_watermark_is_none() -> None:
-    """Spark's watermark is 1970 before the first event: the query has none yet."""
-    assert read_progress(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"})).watermark is None
-
-
-def test_offsets_as_text() -> None:
-    """Offsets that are JSON within JSON are read too."""
-    batch = read_progress(progress(source('{"flights":{"0":1}}', '{"flights":{"0":2}}', 1)))
+def test_what_a_progress_may_lack() -> None:
+    """A query without a name has its ID; the first watermark, which is 1970, is none; offsets may be JSON in JSON."""
+    text = source('{"flights":{"0":1}}', '{"flights":{"0":2}}', 1)
+    batch = read_progress(progress(text, name=None, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}))
+    assert (batch.query, batch.watermark) == ("1f6a7e0e-0000", None)
     assert (batch.starts, batch.ends) == ({("flights", 0): 1}, {("flights", 0): 2})
 
 

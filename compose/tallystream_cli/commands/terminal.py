@@ -1,0 +1,141 @@
+"""`top`, `sums`, `instances` and `twice`: what is in the store, in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tallystream_cli import options as o
+from tallystream_cli.local import discovery
+
+
+def top(
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
+) -> None:
+    """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
+
+    It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
+    """
+    from tallystream_dashboards.terminal.show import TableSettings
+    from tallystream_dashboards.terminal.top import run
+
+    watch = sys.stdout.isatty() and not once and not json
+    chosen = discovery.readable_store(store, org, bucket)
+    raise typer.Exit(run(TableSettings(store=chosen, watch=watch, json=json, every_s=every)))
+
+
+def sums(
+    context: typer.Context,
+    pattern: Annotated[
+        str | None,
+        typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
+    ] = None,
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    from_topic: Annotated[
+        bool, typer.Option("--from-topic", help="Read the topic metrics-agg instead of a store, without rates.")
+    ] = False,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
+) -> None:
+    """Show the sums from the store: value, rate, living instances, time since the last change.
+
+    Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
+    """
+    from tallystream_dashboards.terminal.sums import SumsSettings, run
+
+    source = context.get_parameter_source("bootstrap_servers")
+    given = source is not None and source.name == "COMMANDLINE"
+    # In the environment, the address may be there for other commands.
+    no_store = store is None and bootstrap_servers is not None and (given or discovery.find() is None)
+    settings = SumsSettings(
+        store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
+        if from_topic or no_store
+        else discovery.readable_store(store, org, bucket),
+        pattern=pattern,
+        app=app,
+        watch=watch,
+        json=json,
+        at_ms=o.at_ms(at),
+        every_s=every,
+    )
+    raise typer.Exit(run(settings))
+
+
+def instances(
+    app: o.App,
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    metric: Annotated[str | None, typer.Option(help="Show the values of this metric, too.")] = None,
+    range_: Annotated[
+        str,
+        typer.Option("--range", help="Show the instances that reported in this period: 5m, 15m, 1h, 6h, 24h or 7d."),
+    ] = "1h",
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
+) -> None:
+    """Show the instances of an app from the store: living or silent since when, the last report, lives and restarts.
+
+    Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
+    """
+    from tallystream_dashboards.terminal.instances import InstancesSettings, run
+
+    settings = InstancesSettings(
+        store=discovery.readable_store(store, org, bucket),
+        app=app,
+        metric=metric,
+        range=range_,
+        watch=watch,
+        json=json,
+        at_ms=o.at_ms(at),
+        every_s=every,
+    )
+    raise typer.Exit(run(settings))
+
+
+def twice(
+    app: o.App,
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
+) -> None:
+    """Show how many records of an app were processed twice: the count minus the offsets that the positions cover.
+
+    Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
+    """
+    from tallystream_dashboards.terminal.twice import TwiceSettings, run
+
+    settings = TwiceSettings(
+        store=discovery.readable_store(store, org, bucket),
+        app=app,
+        watch=watch,
+        json=json,
+        at_ms=o.at_ms(at),
+        every_s=every,
+    )
+    raise typer.Exit(run(settings))

@@ -1,0 +1,219 @@
+"""The sink of InfluxDB: what a response means, TLS, and the encoding of names and tags."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.certificates import encrypted, self_signed
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, InfluxStore, decode, encode_name, encode_value
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_cli import influx_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PASSWORD = "k3y-p4ssword"
+POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_000)
+
+
+class Server(ThreadingHTTPServer):
+    """A server that answers every request with `status` and `message`: InfluxDB, or a page of something else."""
+
+    status, message, is_influxdb = 204, "", True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, status: int, message: str) -> None:
+        """Give this answer from now on."""
+        self.status, self.message = status, message
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Gives the server's answer."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        """Answer."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        text = json.dumps({"message": self.server.message}) if self.server.is_influxdb else "<html>Log in</html>"
+        body = b"" if self.server.status == 204 else text.encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server."""
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(server: Server) -> Iterator[InfluxStore]:
+    """A store at the server."""
+    made = InfluxStore(f"http://{server.address}", token="token", org="org", bucket="bucket")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(400, "refuses a write of no points: 400"), (413, "refuses"), (422, "refuses"), (200, "answers a write with 200")],
+)
+def test_the_setup_of_another_server_names_the_url(
+    server: Server, store: InfluxStore, status: int, reason: str
+) -> None:
+    """The error is permanent: it is not an outage. Only status 204 confirms a write: a proxy may require a login."""
+    server.status, server.is_influxdb = status, False
+    with pytest.raises(ConfigError, match=rf"^--store: 'influxdb:http://{server.address}' .*the server {reason}"):
+        store.setup()
+    if status == 200:
+        with pytest.raises(ConfigError, match="answers a write with 200"):
+            store.write([POINT])
+
+
+def test_a_refused_point_may_have_any_name(server: Server, store: InfluxStore) -> None:
+    """InfluxDB's message quotes the name. It is no error of the settings, whatever the name is."""
+    server.answer(400, 'field type conflict: input field "v" on measurement "organization name" is type float')
+    (rejected,) = store.write([POINT])
+    assert rejected.reason.endswith(server.message)
+
+
+def test_the_error_of_a_query_says_what_it_means(server: Server, store: InfluxStore) -> None:
+    """An unknown organization is a wrong setting, another refusal names the server, and an outage passes."""
+    server.answer(400, "organization name 'org' not found")
+    with pytest.raises(ConfigError, match="there is no such bucket in the organization 'org'"):
+        store.measurements()
+    server.answer(400, "compilation failed")
+    with pytest.raises(TallystreamError, match=r"^InfluxDB http://127\.0\.0\.1:\d+: compilation failed"):
+        store.measurements()
+    server.answer(500, "organization name can't be read")
+    with pytest.raises(SinkUnavailableError):
+        store.measurements()
+
+
+@pytest.fixture
+def env(server: Server, tmp_path: Path) -> dict[str, str]:
+    """The variables of a client. The server uses TLS, and requires the client's certificate."""
+    own, client = (self_signed(tmp_path, name) for name in ("server", "client"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*own)
+    context.load_verify_locations(client[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    # With TLS 1.3 the rejection follows the handshake, and is lost if the server closes the connection first.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    return {
+        "INFLUXDB_URL": f"https://{server.address}",
+        "INFLUXDB_TOKEN": "token",
+        "INFLUXDB_ORG": "org",
+        "INFLUXDB_CA_FILE": str(own[0]),
+        "INFLUXDB_CERT_FILE": str(client[0]),
+        "INFLUXDB_KEY_FILE": str(encrypted(client[1], PASSWORD)),
+        "INFLUXDB_KEY_PASSWORD": PASSWORD,
+    }
+
+
+def test_a_server_is_trusted_if_its_authority_is_named(env: dict[str, str]) -> None:
+    """The client's certificate is sent. No representation of the settings has the key's password.
+
+    Without INFLUXDB_CA_FILE each call raises an error that names it.
+    """
+    settings = StoreSettings.parse("influxdb", env=env)
+    assert PASSWORD not in repr(settings)
+    sink = open_sink(settings)
+    sink.setup()
+    sink.close()
+    del env["INFLUXDB_CA_FILE"]
+    untrusting = StoreSettings.parse("influxdb", env=env)
+    sink, reader = open_sink(untrusting), open_reader(untrusting)
+    for call in (sink.setup, lambda: sink.write([POINT]), reader.measurements):
+        with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE is not set; the certificate of https://"):
+            call()
+    sink.close()
+    reader.close()
+
+
+def test_the_error_without_a_certificate_names_the_variable(env: dict[str, str]) -> None:
+    """A missing setting is not an outage, so the write is not retried."""
+    sink = open_sink(StoreSettings.parse("influxdb", env=without_certificate(env)))
+    with pytest.raises(ConfigError, match=r"INFLUXDB_CERT_FILE is not set; \S+ refuses it"):
+        sink.setup()
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"INFLUXDB_CERT_FILE": "/none.pem"}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_CERT_FILE": ""}, "INFLUXDB_KEY_FILE"),
+        ({"INFLUXDB_KEY_FILE": ""}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_KEY_PASSWORD": "wr0ng"}, "INFLUXDB_CERT_FILE"),
+        ({"INFLUXDB_KEY_PASSWORD": ""}, "INFLUXDB_CERT_FILE"),
+    ],
+)
+def test_an_unusable_certificate_is_rejected(env: dict[str, str], changed: dict[str, str], field: str) -> None:
+    """OpenSSL asks for no password, nothing is connected, and the error has no password."""
+    with pytest.raises(ConfigError) as raised:
+        StoreSettings.parse("influxdb", env=env | changed)
+    assert raised.value.field == field
+    assert not {PASSWORD, "wr0ng"} & set(str(raised.value).split())
+
+
+def test_the_creation_of_tokens_sends_the_certificate(
+    env: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request reaches the server, which answers 501. Without the certificate there is an error of TLS."""
+    assert influx_tokens.main([str(tmp_path)], env) == 2
+    assert "InfluxDB rejects it (501)" in capsys.readouterr().err
+    assert influx_tokens.main([str(tmp_path)], without_certificate(env)) == 1
+    assert "SSL" in capsys.readouterr().err
+
+
+def without_certificate(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables but those of the client's certificate."""
+    return {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
+
+
+@pytest.mark.parametrize("plain", ["flights.processed", "two words", "a,b=c", "größe 🦀", 'say "hi"', "app-1"])
+def test_plain_text_is_not_changed(plain: str) -> None:
+    """Grafana shows the names that were reported."""
+    assert encode_name(plain) == encode_value(plain) == plain
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]))
+    | st.text("%_#\\\n\x00time0A5F", max_size=6)
+    | st.sampled_from(sorted(RESERVED_KEYS))
+)
+def test_every_text_is_decoded_as_it_was_encoded(text: str) -> None:
+    """The code has no control character and no backslash, and is never empty. A name is not a reserved one."""
+    for stored in (encode_name(text), encode_value(text)):
+        assert decode(stored) == text
+        assert stored
+        assert not any(character < " " or character in "\\\x7f" for character in stored)
+    assert encode_name(text)[0] not in "_#"
+    assert encode_name(text) not in RESERVED_KEYS

@@ -1,0 +1,170 @@
+"""What is better than in pyformance: threads, values that are not finite, failing gauges, coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from support.pyformances import Clock, ours
+from tallystream import record
+
+
+def hammer(*works: Any) -> None:
+    """Run each function in its own thread, all at the same time, with frequent switches between the threads."""
+    barrier, before = threading.Barrier(len(works)), sys.getswitchinterval()
+    failed: list[BaseException] = []
+
+    def run(work: Any) -> None:
+        barrier.wait()
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - asserted below
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []
+
+
+def test_threads_get_one_metric_and_lose_no_count() -> None:
+    """Threads that request a new metric at once get one object, so that no count is lost; dumps succeed meanwhile."""
+    registry = ours.MetricsRegistry()
+    keys = [str(number) for number in range(300)]
+
+    def count() -> None:
+        for key in keys:
+            registry.counter(key).inc()
+            registry.histogram(key).add(1)
+            registry.meter(key).mark()
+
+    def look() -> None:
+        for _ in range(5):
+            registry.dump_metrics()
+            registry.tallystream.snapshot()
+
+    hammer(*[count] * 8, look)
+    for key in keys:
+        assert registry.counter(key).get_count() == 8
+        assert registry.histogram(key).get_count() == registry.meter(key).get_count() == 8
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
+def test_a_value_that_is_not_finite_is_skipped_and_logged(value: float, log: pytest.LogCaptureFixture) -> None:
+    """In pyformance one NaN makes a metric NaN forever."""
+    registry = ours.MetricsRegistry(Clock())
+    counter, meter, histogram = registry.counter("c"), registry.meter("m"), registry.histogram("h")
+    for one in (1, value, 3):
+        counter.inc(one)
+        meter.mark(one)
+        histogram.add(one)
+    counter.dec(value)
+    assert (counter.get_count(), meter.get_count(), histogram.get_count()) == (4, 4, 2)
+    assert (histogram.get_mean(), histogram.get_min(), histogram.get_max()) == (2, 1, 3)
+    assert counter.tallystream_read("c", views=False) == record.Counter(name="c", count=4)
+    assert [text in log.text for text in ("'c' skips", "'m' skips", "'h' skips")] == [True] * 3
+
+
+@pytest.mark.parametrize("value", [0.5, -1, -0.5])
+def test_a_mark_that_is_no_whole_number_is_skipped_and_logged(value: float, log: pytest.LogCaptureFixture) -> None:
+    """The record's counts are whole numbers that only grow."""
+    meter = ours.MetricsRegistry(Clock()).meter("m")
+    meter.mark(2)
+    meter.mark(value)
+    assert meter.get_count() == 2
+    assert "'m' skips a mark" in log.text
+
+
+def test_a_value_that_is_not_a_number_changes_nothing() -> None:
+    """The real pyformance counts and samples the value before it raises the TypeError."""
+    histogram, counter = ours.meters.Histogram(), ours.meters.Counter()
+    histogram.add(1)
+    for add in (histogram.add, counter.inc):
+        with pytest.raises(TypeError):
+            add("2")
+    assert (histogram.get_count(), histogram.sample.get_size(), counter.get_count()) == (1, 1, 0)
+
+
+def test_statistics_that_are_wrong_in_pyformance() -> None:
+    """The variance after a mean of -1, extremes beyond 32 bits, a mean rate when no time has passed, a steep decay."""
+    registry, clock = ours.MetricsRegistry(Clock()), Clock()
+    for value in (-1, 5):
+        registry.histogram("h").add(value)
+    assert registry.histogram("h").get_var() == 18
+    registry.histogram("wide").add(3e9)
+    assert registry.histogram("wide").get_min() == registry.histogram("wide").get_max() == 3e9
+    registry.meter("m").mark()
+    assert registry.dump_metrics()["m"]["mean_rate"] == 0
+    steep = ours.meters.Histogram(alpha=0.99, size=2, clock=clock)
+    for value in (1, 2, 3):
+        steep.add(value)
+        clock.add(500 * (value == 1))
+    assert steep.get_snapshot().values == [2, 3]
+
+
+def test_durations_do_not_depend_on_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a monotonic clock, unless a clock is given. A timing in `with` is the context."""
+    now = iter(range(10_000, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: next(now))
+    timer = ours.meters.Timer()
+    with timer.time() as timing:
+        pass
+    assert timing.timer is timer
+    assert timer.get_count() == 1
+
+
+def test_calls_are_measured_to_their_end() -> None:
+    """The real pyformance times the creation of a coroutine, and hist_calls fails on numbers."""
+    clock = Clock()
+    before, registry = ours.global_registry(), ours.MetricsRegistry(clock)
+
+    @ours.time_calls
+    @ours.hist_calls
+    async def work() -> int:
+        await asyncio.sleep(0)
+        clock.add(3)
+        return 4
+
+    ours.set_global_registry(registry)
+    try:
+        assert asyncio.run(work()) == 4
+    finally:
+        ours.set_global_registry(before)
+    (key,) = registry.dump_metrics()
+    assert registry.timer(key).get_sum() == 3
+    assert registry.histogram(key).get_mean() == 4
+
+
+def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
+    """Whatever its function raises is logged; only what the handler of a signal may raise passes."""
+
+    def fail() -> float:
+        raise error
+
+    registry = ours.MetricsRegistry()
+    registry.counter("c").inc()
+    registry.gauge("failing", fail)
+    error: BaseException = RuntimeError("the queue is gone")
+    with pytest.raises(RuntimeError):
+        registry.get_metrics("failing")
+    for other in (RuntimeError(), asyncio.CancelledError()):
+        error = other
+        assert registry.dump_metrics() == {"c": {"count": 1}}
+        assert [metric.name for metric in registry.tallystream.snapshot()] == ["c"]
+    assert "'failing' is skipped in this dump" in log.text
+    error = SystemExit()
+    for read in (registry.dump_metrics, registry.tallystream.snapshot):
+        with pytest.raises(SystemExit):
+            read()

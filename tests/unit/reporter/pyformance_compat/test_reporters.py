@@ -1,0 +1,177 @@
+"""The reporters: their texts compared with pyformance's, and what they do with failures and hostile keys."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.pyformances import Clock, ours, same
+from support.wait import wait_until
+from tallystream import ConfigError, TallystreamError
+from tallystream.pyformance_compat.reporters import CarbonReporter, ConsoleReporter, InfluxReporter, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOSTILE = "a b\nforged 99,c=d"
+
+
+def filled(library: Any, clock: Clock) -> Any:
+    """Return a registry with metrics of all types."""
+    registry = library.MetricsRegistry(clock)
+    for power in range(10):
+        registry.histogram("hist").add(2**power)
+    registry.gauge("gcb", lambda: 123)
+    registry.gauge("text").set_value("up")
+    registry.meter("m1").mark()
+    with registry.timer("t1").time():
+        registry.counter("c1").inc()
+        registry.counter("counter-2").dec()
+        clock.add(1)
+    return registry
+
+
+@contextmanager
+def server(answer: bytes = b"") -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the port of a server that answers each connection, and what the connections have sent."""
+    received: list[bytes] = []
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    data = connection.recv(65_536)
+                    while answer and (b"\r\n\r\n" not in data or data.endswith(b"\r\n\r\n")):
+                        data += connection.recv(65_536)
+                    received.append(data)
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1], received
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_console() -> None:
+    """Texts with the same lines, with the clock's time and with a given one."""
+
+    def program(library: Any, clock: Clock) -> list[str]:
+        stream = io.StringIO()
+        registry = filled(library, clock)
+        reporter = library.reporters.ConsoleReporter(registry, 1, stream, clock)
+        reporter.report_now()
+        reporter.report_now(registry=library.MetricsRegistry(), timestamp=1_000_000_000)
+        return sorted(stream.getvalue().replace(" = 0.0\n", " = 0\n").split("\n"))
+
+    assert "                 avg = 102.3" in same(program)
+
+
+def test_the_console_is_the_current_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The real pyformance keeps the standard error of the import, and ignores a timestamp of 0."""
+    ConsoleReporter(ours.MetricsRegistry()).report_now(timestamp=0)
+    assert capsys.readouterr().err.startswith("== 1970-01-01 00:00:00 ==")
+
+
+def test_carbon() -> None:
+    """Lines as pyformance's; a key can forge none, and values that are not finite numbers are left out."""
+    registry, clock = filled(ours, Clock()), Clock(3)
+    registry.counter(HOSTILE).inc(5)
+    registry.gauge("nan")
+    with server() as (port, received):
+        CarbonReporter(registry, 5, "app.", "127.0.0.1", port, clock).report_now()
+        CarbonReporter(ours.MetricsRegistry(), port=port).report_now()  # it opens no connection
+        wait_until(lambda: received, 10, "the report")
+    lines = received[0].decode().splitlines()
+    assert {"app.c1.count 1 3", "app.a_b_forged_99,c_d.count 5 3", "app.gcb.value 123 3"} <= set(lines)
+    assert [line for line in lines if "nan" in line or "text" in line or "\nforged" in line] == []
+    assert len(received) == 1
+
+
+def test_influx() -> None:
+    """Points as pyformance's, with credentials; a key can forge none, and what is not finite is left out."""
+    registry = ours.MetricsRegistry(Clock())
+    for key in (HOSTILE, "back\\", "#comment", ""):
+        registry.counter(key).inc(5)
+    registry.gauge("nan")
+    registry.gauge("infinite").set_value(math.inf)
+    registry.gauge("text").set_value('a"b\\')
+    with server(b"HTTP/1.1 204 No Content\r\n\r\n") as (port, received):
+        options = {"database": "d", "username": "u", "password": "p", "port": port, "clock": Clock(3)}
+        InfluxReporter(registry, **options).report_now()
+        InfluxReporter(registry, prefix="app", **options).report_now()
+    head, _, body = received[0].decode().partition("\r\n\r\n")
+    assert head.startswith("POST /write?db=d&precision=s HTTP/1.1\r\n")
+    assert "Authorization: Basic dTpw" in head.split("\r\n")
+    assert body.split("\n") == [
+        r"a\ b\nforged\ 99\,c=d count=5 3",
+        r"back\_ count=5 3",
+        "_#comment count=5 3",
+        "_ count=5 3",
+        r'text value="a\"b\\" 3',
+    ]
+    assert b"\napp.back" in received[1]
+
+
+def test_an_error_of_influxdb_names_its_answer_and_no_password() -> None:
+    """It is raised; the schedule logs and counts it like any failure."""
+    registry = ours.MetricsRegistry(Clock())
+    registry.counter("c").inc()
+    with (
+        server(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nwho?!") as (port, _),
+        pytest.raises(TallystreamError, match=r"401 Unauthorized: who\?!") as caught,
+    ):
+        InfluxReporter(registry, port=port, username="u", password="hush").report_now()
+    assert "hush" not in str(caught.value)
+    with pytest.raises(OSError, match="refused"):
+        InfluxReporter(registry, port=port).report_now()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("no route to carbon"), asyncio.CancelledError("cancelled"), SystemExit("end")]
+)
+def test_a_report_that_fails_is_logged_and_the_next_one_is_made(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The real pyformance drops it silently, or ends its thread."""
+
+    class Failing(Reporter):
+        reports = 0
+
+        def report_now(self, registry: Any = None, timestamp: float | None = None) -> None:  # noqa: ARG002 - it fails
+            self.reports += 1
+            raise error
+
+    reporter = Failing(reporting_interval=0.01)
+    assert [reporter.start(), reporter.start()] == [True, False]
+    wait_until(lambda: reporter.reports >= 3, 10, "three reports", poll=0.01)
+    reporter.stop()
+    assert reporter.failures == reporter.reports
+    assert f"a report failed: {error}" in caplog.text
+
+
+def test_stopping_makes_a_last_report() -> None:
+    """The real pyformance loses what was counted since the last report. A stopped reporter may be started again."""
+    registry, stream = ours.MetricsRegistry(Clock()), io.StringIO()
+    reporter = ConsoleReporter(registry, 3600, stream)
+    for expected in (7, 14):
+        assert reporter.start()
+        registry.counter("late").inc(7)
+        reporter.stop()
+        assert stream.getvalue().endswith(f"late:\n               count = {expected}\n\n")
+
+
+def test_a_reporter_without_a_method_or_an_interval_is_rejected() -> None:
+    """The base class can't report; an interval of 0 is a loop without a pause in pyformance."""
+    assert Reporter().registry is ours.global_registry()
+    with pytest.raises(NotImplementedError):
+        Reporter().report_now()
+    with pytest.raises(ConfigError, match=r"interval: 0 can't be used"):
+        Reporter(reporting_interval=0)
