@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.verify.decode import Identity
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-_SPELLING = attrgetter("__class__", "name", "tags")
+_NAME, _TAGS = attrgetter("name"), attrgetter("tags")
 
 Values = Any
 """A metric of a record, or the numbers of several in that form."""
@@ -157,7 +157,7 @@ class Block:
 
     def __init__(self, snapshot: Snapshot, rows: list[Row]) -> None:
         self._rows = rows
-        self._spelling = list(map(_SPELLING, snapshot.metrics))
+        self._spelling = _spelling(snapshot.metrics)
         self._counters = [at for at, one in enumerate(snapshot.metrics) if one.type == "counter"]
         self._others = [at for at, one in enumerate(snapshot.metrics) if one.type != "counter"]
         self._counts = self._counts_of(snapshot.metrics)
@@ -168,7 +168,7 @@ class Block:
     def replace(self, snapshot: Snapshot) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
         metrics, rows = snapshot.metrics, self._rows
-        if list(map(_SPELLING, metrics)) != self._spelling:
+        if _spelling(metrics) != self._spelling:
             return False
         counts = self._counts_of(metrics)
         others = [(metrics[at], rows[at]) for at in self._others if metrics[at] != rows[at].values]
@@ -183,6 +183,10 @@ class Block:
             row.seq = snapshot.seq
         self._counts = counts
         return True
+
+
+def _spelling(metrics: list[Values]) -> tuple[list[type], list[str], list[dict[str, str]]]:
+    return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
 
 def _replaces(new: Values, old: Values) -> bool:
