@@ -81,10 +81,8 @@ def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, to
     """A second aggregator waits while the first holds the lease, and gets it when it is released."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     first = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    first.join()
     assert first.wait(stopped=never)
     second = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    second.join()
     until_s = time.monotonic() + 2 * SESSION_S
 
     def is_over() -> bool:
@@ -101,6 +99,5 @@ def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, to
 def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics) -> None:
     """A standby that is stopped returns without the lease."""
     lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
-    lease.join()
     assert not lease.wait(stopped=lambda: True)
     lease.close()

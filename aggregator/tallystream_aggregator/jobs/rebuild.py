@@ -86,7 +86,6 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
             raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
-        lease.join()
         until_s = time.monotonic() + WAIT_S
         if not lease.wait(stopped=lambda: stop.is_set() or time.monotonic() > until_s):
             if stop.is_set():

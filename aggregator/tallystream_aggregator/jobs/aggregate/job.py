@@ -69,7 +69,6 @@ def run(settings: AggregateSettings) -> int:
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
             stack.callback(lease.close)
-            lease.join()
             starting = spark.submit(_start_session, settings, begin.loops, stop)
             stack.callback(_end_session, starting)
             health.status.stand_by()
