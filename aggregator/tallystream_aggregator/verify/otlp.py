@@ -66,9 +66,7 @@ def read(value: bytes) -> list[pb.ResourceMetrics]:
     return [one for one in data.resource_metrics if any(scoped.metrics for scoped in one.scope_metrics)]
 
 
-def snapshots(
-    resource: pb.ResourceMetrics, append_ms: int, max_metrics: int
-) -> tuple[str, list[Read], list[RejectedError]]:
+def snapshots(resource: pb.ResourceMetrics, append_ms: int, max_metrics: int) -> tuple[str, list[Read], list[str]]:
     """Return the instance of a resource, its snapshots, and the reasons of its refused points.
 
     Raises:
@@ -82,16 +80,16 @@ def snapshots(
     if len(app) > 512 or len(instance.encode()) > 1024 or "\0" in app + instance:
         raise RejectedError("no valid app or instance")
     groups: dict[Group, list[Metric]] = {}
-    refused: list[RejectedError] = []
+    refused: list[str] = []
     for scoped in resource.scope_metrics:
         scope = scoped.scope
         named = [scope.name, scope.version, sorted(_texts(scope.attributes).items())]
         for metric in scoped.metrics:
-            for at, found in _points(metric, json.dumps(named), append_ms):
-                if isinstance(found, RejectedError):
+            for found in _points(metric, json.dumps(named), append_ms):
+                if isinstance(found, str):
                     refused.append(found)
                 else:
-                    groups.setdefault(at, []).extend(found)
+                    groups.setdefault(found[0], []).extend(found[1])
     made = [
         Read(
             Snapshot(
@@ -129,31 +127,32 @@ def _instance(attributes: dict[str, str]) -> str:
     return instance
 
 
-def _points(metric: pb.Metric, scope: str, append_ms: int) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
-    nowhere = ("", 0, False)
+def _points(metric: pb.Metric, scope: str, append_ms: int) -> Iterator[tuple[Group, list[Metric]] | str]:
+    """Yield the metrics of each point, or why it is refused."""
     kind, name = metric.WhichOneof("data"), metric.name
     if kind is None or not 1 <= len(name) <= 512 or "\0" in name:
-        yield nowhere, RejectedError("no data of a known kind, or no valid name")
+        yield "no data of a known kind, or no valid name"
         return
     data = getattr(metric, kind)
     if kind not in ("gauge", "summary") and data.aggregation_temporality != pb.AGGREGATION_TEMPORALITY_CUMULATIVE:
-        yield nowhere, RejectedError("not cumulative")
+        yield "not cumulative"
         return
     falls = kind == "gauge" or (kind == "sum" and not data.is_monotonic)
     for point in data.data_points:
         if point.flags & 1:
             continue
         time_ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
-        try:
-            if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
-                raise RejectedError("no time, or no start time")  # noqa: TRY301
-            found = _metrics(name, kind, point, falls=falls)
-            if time_ns // 10**6 > append_ms + DAY_MS:
-                raise RejectedError("too early")  # noqa: TRY301
-        except RejectedError as error:
-            yield nowhere, error
+        if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
+            yield "no time, or no start time"
+        elif time_ns // 10**6 > append_ms + DAY_MS:
+            yield "too early"
         else:
-            yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
+            try:
+                found = _metrics(name, kind, point, falls=falls)
+            except ValueError as error:
+                yield str(error)
+            else:
+                yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
 
 
 def _life(start_ns: int, scope: str) -> str:
@@ -183,10 +182,7 @@ def _metrics(name: str, kind: str, point: Any, *, falls: bool) -> list[Metric]:
             setattr(values, field, _finite(getattr(point, field)))
     if kind == "exponential_histogram":
         values.sketch = _sketch(point)
-    try:
-        require_valid(values)
-    except ValueError as error:
-        raise RejectedError(str(error)) from error
+    require_valid(values)
     metrics: list[Metric] = [values]
     if kind == "histogram" and point.bucket_counts:
         metrics += _buckets(name, texts, point)
@@ -210,10 +206,7 @@ def _buckets(name: str, texts: dict[str, str], point: pb.HistogramDataPoint) -> 
         raise RejectedError("no room for the tag of the bounds")
     packed = struct.pack(f"<{len(bounds)}d", *bounds)
     fields = {"bounds": packed, "counts": struct.pack(f"<{len(counts)}Q", *counts)}
-    try:
-        values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=point.count, **fields)
-    except ValueError as error:
-        raise RejectedError(str(error)) from error
+    values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=point.count, **fields)
     return [values] if bounds else []
 
 

@@ -142,7 +142,7 @@ class Replay:
             except RejectedError as error:
                 others.append(str(error))
                 continue
-            metrics += map(str, points)
+            metrics += points
             for snapshot in snapshots:
                 try:
                     shard.note_partition(instance, partition)
