@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.dashboards.points import lines
 from benchmarks.dashboards.queries import TIMEOUT_S, Server, panels, replace_variables
+from support.grafana_rules import rules
 from support.influxd import InfluxServer
-from tallystream_dashboards.grafana.rules import RULES
 from tallystream_dashboards.grafana.settings import Settings
 
 LINES_PER_REQUEST = 20_000
@@ -50,9 +50,9 @@ def main() -> None:
                 cells.append(_measured(server, texts, options.times))
             print(f"| {board} | {title} | {' | '.join(cells)} |", flush=True)
         print("\n| alert rule | flux |\n|---|---|")
-        for rule in RULES:
+        for rule in rules(Settings()):
             if options.panel in rule.slug:
-                print(f"| {rule.slug} | {_measured(server, [rule.query(Settings())], options.times)} |", flush=True)
+                print(f"| {rule.slug} | {_measured(server, [rule.query], options.times)} |", flush=True)
 
 
 def _filled(server: Server, mark: Path, options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import urllib.request
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.generate import dashboards
 from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def panels(part: str) -> list[Panel]:
     """Return every panel with `part` in its title."""
     return [
         (model["title"].removeprefix("Tallystream "), panel["title"], [target["query"] for target in panel["targets"]])
-        for model in resources(Settings()).dashboards.values()
+        for model in dashboards(Settings()).values()
         for panel in model["panels"]
         if panel["type"] != "row" and part in panel["title"]
     ]

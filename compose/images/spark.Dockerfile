@@ -17,7 +17,7 @@ ENV JAVA_HOME=/opt/java/openjdk \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY compose/images/build.lock compose/images/spark.lock compose/images/trim_spark.py ./compose/images/
+COPY compose/images/build.lock compose/images/spark.lock ./compose/images/
 # The build tools come first, so that nothing is built with a package that has no hash.
 RUN python -m venv /opt/tallystream \
     && /opt/tallystream/bin/pip install --require-hashes --only-binary :all: -r compose/images/build.lock \
@@ -28,10 +28,19 @@ COPY dashboards ./dashboards
 COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
-    && /opt/tallystream/bin/python compose/images/trim_spark.py \
     && /opt/tallystream/bin/pip uninstall --yes hatchling pathspec pluggy setuptools tomlkit trove-classifiers pip \
     && find /opt/tallystream/lib -type d -name tests -prune -exec rm -r {} + \
     && rm -r /opt/tallystream/lib/python3*/site-packages/pyarrow/include
+# Jars that no job needs: of Hive, of machine learning, of Spark Connect, DStreams and the shell, of YARN, and for other
+# systems. These stay: Spark Core, Spark SQL with streaming and its state store, and the scheduler for Kubernetes.
+WORKDIR /opt/tallystream/lib/python3.12/site-packages/pyspark/jars
+RUN rm -r ../examples ../data connect-repl && rm -f hive-[!s]* hive-serde* hive-service* hive-shims* spark-hive* datanucleus-* \
+        derby* ./*jdo-* HikariCP-* libfb303-* libthrift-* commons-dbcp-* commons-lang-2* commons-pool-1* javolution-* \
+        joda-time-* jpam-* json-1* jta-* opencsv-* oro-* ST4-* antlr-runtime-* stax-api-* super-csv-* transaction-api-* \
+        spark-mllib* spark-graphx* breeze* spire* cats-kernel* algebra* JTransforms-* JLargeArrays-* lapack-* arpack* \
+        blas-* spark-connect* spark-pipelines* spark-streaming_* spark-repl* scala-compiler-* jline-* \
+        spark-yarn* curator-* zookeeper-* netty-*-osx-* netty-*-windows-* netty-*-riscv64.jar
+WORKDIR /src
 # An archive of classes, which halves the time of Spark's start. To make it, a query with a state store runs.
 # A builder's host name may have no address, which Spark would ask for.
 RUN SPARK_LOCAL_IP=127.0.0.1 /opt/tallystream/bin/python -m tallystream_aggregator.spark.cds_archive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -18,7 +18,6 @@ from tallystream_cli.commands import (
     doctor,
     forget,
     lag,
-    stores,
     system,
     table,
     terminal,
@@ -59,10 +58,14 @@ def _version(requested: bool) -> None:
 def _common(
     *,
     log_level: Annotated[
-        str, typer.Option(help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL")
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(
+            help="The level: debug, info, warning or error.", envvar="TALLYSTREAM_LOG_LEVEL", case_sensitive=False
+        ),
     ] = "info",
     log_format: Annotated[
-        str, typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV)
+        Literal["text", "json"],
+        typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV),
     ] = "text",
     _version_requested: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -74,7 +77,7 @@ def _common(
 app.command(cls=table.AggregateCommand)(table.aggregate)
 app.command()(table.rebuild)
 app.command()(forget.forget)
-app.command(cls=stores.ShipCommand)(stores.ship)
+app.command(cls=table.ShipCommand)(table.ship)
 app.command()(verify.verify)
 app.command()(terminal.top)
 app.command()(terminal.sums)

@@ -76,8 +76,3 @@ PERMISSIONS = tuple(
     for name in names.split()
 )
 """`Read`, `Write` and `Delete` include `Describe`."""
-
-
-def commands() -> list[str]:
-    """Return the commands that need permissions, in the order of the table."""
-    return list(dict.fromkeys(one.command for one in PERMISSIONS))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter, UpDownCounter
-from tallystream.metrics.gauge import Cached, Gauge
+from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
@@ -85,10 +86,11 @@ class MetricFactory(ABC):
             if function is None:
                 remedy = "give a function with it; a gauge that is set needs no cache"
                 raise ConfigError("cached_for", cached_for, remedy)
-            function = Cached(function, cached_for, self.clock)
+            if not isfinite(cached_for) or cached_for <= 0:
+                raise ConfigError("cached_for", cached_for, "give a number of seconds above 0")
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
-            gauge.function = function
+            gauge.compute_by(function, cached_for or 0.0, self.clock)
         return gauge
 
     def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.grafana_push import SECRETS
 from tallystream.errors import ConfigError
-from tallystream_dashboards.grafana.push.client import Grafana
-from tallystream_dashboards.grafana.push.job import PushRefusedError, PushSettings, run
-from tallystream_dashboards.grafana.push.secrets import Secrets
-from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.client import Grafana
+from tallystream_dashboards.grafana.generate import dashboards, rule_group
+from tallystream_dashboards.grafana.push import PushRefusedError, PushSettings, run
 from tallystream_dashboards.grafana.settings import FLAVOURS, Settings
 
 if TYPE_CHECKING:
@@ -31,55 +29,45 @@ pytestmark = [
 
 @pytest.fixture(params=FLAVOURS)
 def settings(request: pytest.FixtureRequest) -> Iterator[PushSettings]:
-    """Settings with a random uid prefix; all resources with it are deleted at the end."""
+    """Settings with a random uid prefix, and a data source; all resources with it are deleted at the end."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     generate = Settings(flavour=request.param, uid_prefix=prefix, folder_title=prefix)
+    grafana, plugin = Grafana(URL, os.environ), "influxdb" if request.param == "flux" else "prometheus"
+    source = {"uid": generate.source_uid, "name": prefix, "type": plugin, "access": "proxy", "url": generate.url}
+    grafana.request("create a data source", "POST", "/datasources", source)
     yield PushSettings(url=URL, generate=generate)
-    grafana, wanted = server(), resources(generate)
     for path in (
-        *(f"/v1/provisioning/alert-rules/{one['uid']}" for one in wanted.rule_group["rules"]),
-        *(f"/dashboards/uid/{uid}" for uid in wanted.dashboards),
-        f"/folders/{wanted.folder['uid']}",
-        f"/datasources/uid/{wanted.datasource['uid']}",
-        f"/v1/provisioning/contact-points/{wanted.contact_point['uid']}",
+        *(f"/v1/provisioning/alert-rules/{one['uid']}" for one in rule_group(generate)["rules"]),
+        *(f"/dashboards/uid/{uid}" for uid in dashboards(generate)),
+        f"/folders/{prefix}-folder",
+        f"/datasources/uid/{generate.source_uid}",
     ):
         with suppress(ConfigError):  # it was not written
             grafana.request("clean up", "DELETE", path)
 
 
-def server() -> Grafana:
-    """Return the client of the real server."""
-    secrets = Secrets(os.environ)
-    return Grafana(URL, secrets.get("GRAFANA_TOKEN", "set it"), secrets)
-
-
-def push(settings: PushSettings, **options: Any) -> list[str]:
-    """Push, and return the output."""
+def push(settings: PushSettings, **options: Any) -> str:
+    """Push, and return the last line of the output."""
     lines: list[str] = []
-    env = {**SECRETS, "GRAFANA_TOKEN": os.environ.get("GRAFANA_TOKEN", "")}
-    env |= {key: value for key, value in os.environ.items() if key == "GRAFANA_TOKEN_FILE"}
-    assert run(replace(settings, **options), lines.append, env=env) == 0
-    return lines
+    assert run(replace(settings, **options), lines.append) == 0
+    return lines[-1]
 
 
 def test_push_and_overwrite(settings: PushSettings) -> None:
     """Create, push again, and refuse and overwrite a manual change. Grafana lets nobody change the rules."""
-    grafana, wanted = server(), resources(settings.generate)
-    assert "created" in push(settings)[-1]
-    assert "created" not in push(settings)[-1]
-    assert "updated" not in push(settings)[-1]
+    grafana, models = Grafana(URL, os.environ), dashboards(settings.generate)
+    assert push(settings) == f"Done: {len(models) + 2} created."
+    again = f"Done: {len(models) + 1} unchanged, 1 updated."
+    assert push(settings) == again
 
-    uid = next(iter(wanted.dashboards))
+    uid = next(iter(models))
     saved = grafana.request("read it", "GET", f"/dashboards/uid/{uid}")
-    changed_dashboard = {
-        "dashboard": saved["dashboard"] | {"title": "By hand"},
-        "folderUid": saved["meta"]["folderUid"],
-    }
-    grafana.request("change it", "POST", "/dashboards/db", changed_dashboard)
-    path = f"/v1/provisioning/alert-rules/{wanted.rule_group['rules'][0]['uid']}"
+    changed = {"dashboard": saved["dashboard"] | {"title": "By hand"}, "folderUid": saved["meta"]["folderUid"]}
+    grafana.request("change it", "POST", "/dashboards/db", changed)
+    path = f"/v1/provisioning/alert-rules/{rule_group(settings.generate)['rules'][0]['uid']}"
     assert grafana.request("read it", "GET", path)["provenance"] == "api"
     with pytest.raises(PushRefusedError) as raised:
         push(settings)
     assert uid in str(raised.value)
     push(settings, force=True)
-    assert "updated" not in push(settings)[-1]
+    assert push(settings) == again

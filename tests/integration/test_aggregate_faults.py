@@ -17,7 +17,7 @@ from support.exactness import (
     assert_published_once,
 )
 from support.faults import STOP_S, Faults, last_line, random_kills
-from support.fleet import Fleet, Shares
+from support.fleet import Fleet
 from support.kafka import end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
@@ -93,7 +93,7 @@ def test_records_deleted_before_they_were_read_stop_the_aggregator(
 
     Then the sums include the records that were read before and the remaining ones.
     """
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, shares=Shares(tombstone=0))
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, tombstones=False)
     fleet.publish(200)
     with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--on-data-loss", policy) as aggregator:
         aggregator.start().wait_ready()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.grafana_queries import METRIC_OF, SELECTED, flux, interpolate
+from support.grafana_rules import Rule, rules
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
-from tallystream_dashboards.grafana.resources import resources
-from tallystream_dashboards.grafana.rules import RULES
+from tallystream_dashboards.grafana.generate import dashboards
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 LIMITS = Thresholds(stopped_minutes=MINUTES)
-SETTINGS = Settings(thresholds=LIMITS)
 
 
 class Filled:
@@ -64,7 +63,7 @@ def panels() -> list[Any]:
     """Return every panel of every dashboard as a parameter."""
     return [
         pytest.param(one, id=f"{model['title']}-{one['title']}".replace(" ", "_"))
-        for model in resources(Settings()).dashboards.values()
+        for model in dashboards(Settings()).values()
         for one in model["panels"]
         if one["type"] != "row"
     ]
@@ -107,7 +106,7 @@ def labels(panel: dict[str, Any], target: dict[str, Any]) -> set[str]:
 )
 def test_a_metric_with_special_characters_can_be_selected(healthy: Filled, board: str, title: str) -> None:
     """Quotes, slashes and brackets in a name are escaped."""
-    panels = resources(Settings()).dashboards[f"tallystream-{board}"]["panels"]
+    panels = dashboards(Settings())[f"tallystream-{board}"]["panels"]
     (target,) = next(one for one in panels if one["title"] == title and one["type"] != "row")["targets"]
     assert healthy.query(target["query"], metric=SPECIAL)
 
@@ -122,7 +121,7 @@ def test_every_variable_has_values(healthy: Filled) -> None:
         "group": "billing",
         "topic": "orders",
     }
-    for model in resources(Settings()).dashboards.values():
+    for model in dashboards(Settings()).values():
         for variable in model["templating"]["list"]:
             if variable["type"] == "query":
                 rows = healthy.query(variable["query"]["query"])
@@ -138,14 +137,14 @@ def test_every_variable_has_values(healthy: Filled) -> None:
 
 def test_restarts_are_annotated(healthy: Filled) -> None:
     """The annotation's query returns the restart with its text."""
-    model = resources(Settings()).dashboards["tallystream-metric"]
+    model = dashboards(Settings())["tallystream-metric"]
     (one,) = model["annotations"]["list"]
     assert {row["text"] for row in healthy.query(one["target"]["query"])} == {"restart: orders-2"}
 
 
 def test_sums_and_rates_are_exact(healthy: Filled) -> None:
     """The line of a sum ends at the sum, and a rate is the count divided by the seconds."""
-    panels = resources(Settings()).dashboards["tallystream-metric"]["panels"]
+    panels = dashboards(Settings())["tallystream-metric"]["panels"]
     by_title = {one["title"]: one for one in panels if one["type"] != "row"}
     (query,) = by_title["Sum"]["targets"]
     sums = [row["_value"] for row in healthy.query(query["query"])]
@@ -185,7 +184,7 @@ def several(influxdb: Influx) -> Iterator[Filled]:
 
 def query_panel(filled: Filled, board: str, title: str) -> list[dict[str, Any]]:
     """Run the query of a panel, with all metrics selected, for the minute before the newest point."""
-    model = resources(Settings()).dashboards[f"tallystream-{board}"]
+    model = dashboards(Settings())[f"tallystream-{board}"]
     (target,) = next(one for one in model["panels"] if one["title"] == title and one["type"] != "row")["targets"]
     all_values = {one["name"]: one["allValue"] for one in model["templating"]["list"] if "allValue" in one}
     selected = SELECTED | {"bucket": filled.store.bucket, "metric": all_values.get("metric", "records.processed")}
@@ -210,29 +209,28 @@ def test_the_values_of_an_instance_are_added_over_its_series(several: Filled) ->
     assert times == [-45_000, -30_000, -15_000, 0, 1]
 
 
-def measured(filled: Filled) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each rule's query."""
+def measured(filled: Filled) -> dict[str, tuple[Rule, list[dict[str, Any]]]]:
+    """Return each rule with the rows of its query."""
     settings = Settings(bucket=filled.store.bucket, thresholds=LIMITS)
-    return {rule.slug: flux(filled.store, rule.query(settings)) for rule in RULES}
+    return {rule.slug: (rule, flux(filled.store, rule.query)) for rule in rules(settings)}
 
 
 def test_no_rule_fires_without_a_fault(healthy: Filled) -> None:
     """The query of every rule returns rows with the rule's labels, and no value above its limit."""
-    found = measured(healthy)
-    for rule in RULES:
-        rows = found[rule.slug]
-        assert [row for row in rows if row["_value"] > rule.limit(SETTINGS)] == [], rule.slug
+    for rule, rows in measured(healthy).values():
+        assert [row for row in rows if row["_value"] > rule.limit] == [], rule.slug
         assert all(isinstance(row["_value"], float) for row in rows)
-        assert all(set(rule.labels) <= row.keys() for row in rows)
+        assert all(rule.labels <= row.keys() for row in rows)
         assert rows or rule.slug == "lag-status"  # it has rows only for bad statuses
         assert len({row["table"] for row in rows}) == len(rows)  # Grafana makes an alert of each table
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
-def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
+@pytest.mark.parametrize("slug", [rule.slug for rule in rules(Settings())])
+def test_a_rule_fires_on_its_fault(influxdb: Influx, slug: str) -> None:
     """On data with the rule's fault, a value is above the limit, with the labels of the fault."""
-    for filled in fill(influxdb, rule.slug):
-        rows = [row for row in measured(filled)[rule.slug] if row["_value"] > rule.limit(SETTINGS)]
+    for filled in fill(influxdb, slug):
+        rule, rows = measured(filled)[slug]
+        rows = [row for row in rows if row["_value"] > rule.limit]
         assert rows
         labels = {name: row[name] for row in rows[:1] for name in rule.labels}
         assert labels == {
@@ -241,4 +239,4 @@ def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
             "lag-status": {"group": "billing", "status": "STOP"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
-        }.get(rule.slug, {})
+        }.get(slug, {})

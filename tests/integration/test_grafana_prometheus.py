@@ -13,11 +13,10 @@ import yaml
 
 from support import images
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
+from support.grafana_rules import prometheus_rules
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-from tallystream_dashboards.grafana.generate import files
-from tallystream_dashboards.grafana.resources import resources
-from tallystream_dashboards.grafana.rules import RULES, alert_name
+from tallystream_dashboards.grafana.generate import dashboards, files
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Point
-    from tallystream_dashboards.grafana.rules import Rule
 
 pytestmark = pytest.mark.integration
 
 LIMITS = Thresholds(stopped_minutes=MINUTES)
 SETTINGS = Settings(flavour="prometheus", thresholds=LIMITS)
-BOARDS = resources(SETTINGS).dashboards
+BOARDS = dashboards(SETTINGS)
+RULES = prometheus_rules(SETTINGS)
 
 RULE_OF_FAULT = {"aggregator-stuck": "aggregator-down"}
 """Faults without a rule of their own, and the rule that must fire."""
@@ -180,14 +179,14 @@ def test_rules_fire_on_their_faults_only(tmp_path: Path) -> None:
             "alert_rule_test": [
                 {
                     "eval_time": f"{(STEPS - 1) * STEP_MS // 1000}s",
-                    "alertname": alert_name(rule),
-                    "exp_alerts": [alert(rule)] if fault else [],
+                    "alertname": rule["alert"],
+                    "exp_alerts": [alert(slug, rule)] if fault else [],
                 }
-                for rule in RULES
-                if RULE_OF_FAULT.get(fault, fault) in ("", rule.slug)
+                for slug, rule in RULES.items()
+                if RULE_OF_FAULT.get(fault, fault) in ("", slug)
             ],
         }
-        for fault in ("", *(rule.slug for rule in RULES), *RULE_OF_FAULT)
+        for fault in ("", *RULES, *RULE_OF_FAULT)
     ]
     content = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_MS // 1000}s", "tests": tests}
     (tmp_path / "test.yaml").write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
@@ -197,16 +196,17 @@ def test_rules_fire_on_their_faults_only(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def alert(rule: Rule) -> dict[str, Any]:
+def alert(slug: str, rule: dict[str, Any]) -> dict[str, Any]:
     """Return the alert that a rule must send."""
-    labels, value = FIRED[rule.slug]
+    labels, value = FIRED[slug]
 
-    texts = rule.annotations(SETTINGS, value=value, label="<NAME>")
+    def filled(text: str) -> str:
+        text = text.replace('{{ printf "%.0f" $value }}', value)
+        return re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels[match[1]], text)
+
     return {
-        "exp_labels": {"severity": rule.severity, "owner": "tallystream", **labels},
-        "exp_annotations": {
-            name: re.sub(r"<(\w+)>", lambda match: labels[match[1]], text) for name, text in texts.items()
-        },
+        "exp_labels": rule["labels"] | labels,
+        "exp_annotations": {name: filled(text) for name, text in rule["annotations"].items()},
     }
 
 

@@ -14,11 +14,11 @@ from confluent_kafka.admin import NewTopic
 
 from support.collector import find_or_build
 from support.commands import run
+from support.examples import topic_sums
 from support.guides import ROOT, blocks, commands
 from support.kafka import latest_sums
 from support.otlp_applications import find_javac
 from support.processes import end
-from support.topic_sums import topic_sums
 from support.wait import wait_until
 from tallystream_aggregator import java, sums
 from tallystream_cli.servers import jars

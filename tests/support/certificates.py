@@ -27,12 +27,5 @@ def encrypted(key: Path, password: str, *cipher: str) -> Path:
     return path
 
 
-def traditional(key: Path) -> Path:
-    """Write an RSA key as PKCS#1, as older programs do; return its path."""
-    path = key.with_name(f"traditional-{key.name}")
-    _openssl("rsa", "-traditional", "-in", str(key), "-out", str(path))
-    return path
-
-
 def _openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +17,7 @@ import yaml
 
 from support import built
 from support.built import Found, Program
+from support.http_stub import HttpStub, Request, Response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
@@ -77,52 +77,23 @@ def _build(work: Path) -> Path:
     return work / "out" / "otelcol"
 
 
-class Destination:
+class Destination(HttpStub):
     """The destination of the Collector. It keeps each request that it accepts, as JSON.
 
     `respond` returns the status of the response to a request.
     """
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.received: list[dict[str, Any]] = []
         self.respond: Callable[[dict[str, Any]], int] = lambda _: 200
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
-    @property
-    def url(self) -> str:
-        """The address on which it listens."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def start(self) -> None:
-        """Answer requests until `stop`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop. May be called again."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _handler(destination: Destination) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = destination.respond(body)
-            if status == 200:
-                destination.received.append(body)
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Write nothing."""
-
-    return Handler
+    def _answer(self, request: Request) -> Response:
+        body = json.loads(request.body)
+        status = self.respond(body)
+        if status == 200:
+            self.received.append(body)
+        return Response(status, b"{}", "application/json")
 
 
 def documented_config(bootstrap_servers: str, topic: str) -> dict[str, Any]:
@@ -187,4 +158,4 @@ class Collector(Server):
 
 
 if __name__ == "__main__":
-    find_or_build()
+    sys.exit(find_or_build().reason)

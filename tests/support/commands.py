@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.processes import end
+from tallystream_cli import main
 from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
@@ -71,6 +74,15 @@ def running(
         yield process
     finally:
         end(process, log, timeout)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command in this process and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def uv(*arguments: str | Path) -> str:

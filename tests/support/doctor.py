@@ -6,27 +6,20 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from support.commands import run
+from tallystream_cli.doctor.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Line(NamedTuple):
-    """A line of the output."""
-
-    status: str
-    found: str
-    remedy: str
-
-
 class Result(NamedTuple):
-    """What the command returned: its exit code, and its lines by what was checked."""
+    """What the command returned: its exit code, and its findings by what was checked."""
 
     code: int
-    lines: dict[str, Line]
+    lines: dict[str, Finding]
 
     @property
-    def failed(self) -> dict[str, Line]:
+    def failed(self) -> dict[str, Finding]:
         """The checks that failed."""
         return {check: line for check, line in self.lines.items() if line.status == "failed"}
 
@@ -37,6 +30,6 @@ def doctor(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
     assert done.stdout, done.stderr
     output = json.loads(done.stdout)
     assert output["ok"] is (done.returncode == 0)
-    lines = {one["check"]: Line(one["status"], one["found"], one["remedy"]) for one in output["findings"]}
+    lines = {one["check"]: Finding(**one) for one in output["findings"]}
     assert len(lines) == len(output["findings"])
     return Result(done.returncode, lines)

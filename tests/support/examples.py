@@ -13,17 +13,17 @@ from confluent_kafka.admin import NewTopic
 from support.guides import ROOT
 from support.kafka import committed, read_topic
 from support.processes import end, exit_code
-from support.topic_sums import topic_sums
+from support.steps import run
 from tallystream.record import Position, decode
+from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table
 from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
     import subprocess
 
     from confluent_kafka.admin import AdminClient
-
-    from tallystream_aggregator import sums
 
 EXAMPLES = ROOT / "docs" / "examples"
 PARTITIONS = 3
@@ -111,3 +111,18 @@ class System:
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """End a process with SIGTERM."""
         assert end(process, self.log, 60) == 0, self.log.read_text()
+
+
+def topic_sums(servers: str, topic: str) -> dict[str, list[sums.Sum]]:
+    """Return the sums by name over the instances that report to a topic like `metrics`; no record may be malformed."""
+    records = [
+        Record(topic, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+        for read in read_topic(servers, topic)
+    ]
+    changes = run(Table(State()), records)
+    assert changes.dead == []
+    found: dict[str, list[sums.Sum]] = {}
+    for total in changes.totals:
+        row = sums.decode(total.value())
+        found.setdefault(row.name, []).append(row)
+    return found

@@ -23,7 +23,7 @@ from support.exactness import (
     assert_published_once,
     assert_rows_are_cuts,
 )
-from support.fleet import Fleet, Shares
+from support.fleet import Fleet
 from support.kafka import end_offsets, following
 from support.processes import send, tree
 
@@ -78,8 +78,7 @@ def random_kills(
     """
     chance = random.Random(seed)
     # A sum of several shards does not tell which tombstones it includes.
-    shares = Shares() if shards == 1 else Shares(tombstone=0)
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, shares=shares)
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, tombstones=shards == 1)
     fleet.publish(300)
     kinds: tuple[Victim, ...] = get_args(Victim) if spark else ("tree",)
     takeovers = itertools.cycle([signal.SIGSTOP, signal.SIGKILL])

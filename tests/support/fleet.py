@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Producer
 
+from tallystream.ulid import new_ulid
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 HOUR_MS = 3_600_000
 NAME = "records.processed"
 """The counter whose counts are in the journal."""
@@ -73,16 +74,8 @@ class Life:
     seqs: Counter[int] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The share of each kind of record among all records."""
-
-    malformed: float = 0.01
-    duplicated: float = 0.1
-    reordered: float = 0.1
-    tombstone: float = 0.005
-    restart: float = 0.02
-    worker: float = 0.02
+MALFORMED_SHARE, DUPLICATED, REORDERED, TOMBSTONE, RESTART, WORKER = 0.01, 0.1, 0.1, 0.005, 0.02, 0.02
+"""The share of each kind of record among all records."""
 
 
 class Fleet:
@@ -93,12 +86,12 @@ class Fleet:
     """
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, seed: int, *, app: str = "orders", shares: Shares | None = None
+        self, bootstrap_servers: str, topic: str, seed: int, *, app: str = "orders", tombstones: bool = True
     ) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
         self._topic = topic
         self._random = random.Random(seed)
-        self._shares = shares or Shares()
+        self._tombstone = TOMBSTONE * tombstones
         self.app = app
         self.journal = Journal()
         self._lives = {f"{app}-{number}": [self._life(number % 2 + 1)] for number in range(20)}
@@ -137,20 +130,20 @@ class Fleet:
 
     def _step(self) -> None:
         chance, instance = self._random.random(), self._random.choice(list(self._lives))
-        key, lives, shares = instance.encode(), self._lives[instance], self._shares
-        if chance < shares.malformed / 2:
+        key, lives = instance.encode(), self._lives[instance]
+        if chance < MALFORMED_SHARE / 2:
             self._produce(key, self._random.choice(MALFORMED), None)
             return
-        chance -= shares.malformed
-        if 0 <= chance < shares.tombstone:
+        chance -= MALFORMED_SHARE
+        if 0 <= chance < self._tombstone:
             self._produce(key, None, Entry(instance, "", 0, 0, None))
             return
-        chance -= shares.tombstone
-        if 0 <= chance < shares.restart:
+        chance -= self._tombstone
+        if 0 <= chance < RESTART:
             lives[-1] = self._life(len(lives[-1].counts))
-        elif 0 <= chance - shares.restart < shares.worker and len(lives) < 3:
+        elif 0 <= chance - RESTART < WORKER and len(lives) < 3:
             lives.append(self._life(len(lives[-1].counts)))
-        self._snapshot(instance, self._random.choice(lives), nan=chance < -shares.tombstone)
+        self._snapshot(instance, self._random.choice(lives), nan=chance < -self._tombstone)
 
     def _snapshot(self, instance: str, life: Life, *, nan: bool) -> None:
         part = self._random.choice(list(life.counts))
@@ -161,11 +154,11 @@ class Fleet:
         if nan:  # sent once and without a delay: a stale record is no dead letter
             self._produce(*record, malformed=True)
             return
-        if self._random.random() < self._shares.reordered:
+        if self._random.random() < REORDERED:
             self._late.append(record)
             return
         self._produce(*record)
-        if self._random.random() < self._shares.duplicated:
+        if self._random.random() < DUPLICATED:
             self._produce(*record)
         if len(self._late) > 5:
             self._release()
@@ -212,6 +205,4 @@ class Fleet:
     def _life(self, parts: int) -> Life:
         skew_ms = self._random.choice((-HOUR_MS, 0, HOUR_MS))
         now_ms = int(time.time() * 1000) + skew_ms
-        head = "".join(DIGITS[now_ms >> shift & 31] for shift in range(45, -1, -5))
-        name = head + "".join(self._random.choices(DIGITS, k=16))
-        return Life(name, skew_ms, dict.fromkeys(range(parts), 0))
+        return Life(new_ulid(now_ms), skew_ms, dict.fromkeys(range(parts), 0))

@@ -22,7 +22,6 @@ Response = tuple[int, Any]
 
 NOT_FOUND: Response = (404, {"message": "not found"})
 FOLDER = {"uid", "title", "parentUid"}
-DATASOURCE = {"uid", "name", "type", "access", "url", "basicAuth", "isDefault", "jsonData", "secureJsonData"}
 SAVE = {"dashboard", "folderUid", "message", "overwrite"}
 GROUP = {"title", "folderUid", "interval", "rules"}
 RULE = {
@@ -40,7 +39,6 @@ RULE = {
 }
 RULE |= {"annotations", "labels", "notification_settings", "keep_firing_for", "missing_series_evals_to_resolve"}
 QUERY = {"refId", "queryType", "relativeTimeRange", "datasourceUid", "model"}
-CONTACT = {"uid", "name", "type", "settings", "disableResolveMessage"}
 
 
 class UnknownFieldError(Exception):
@@ -48,29 +46,23 @@ class UnknownFieldError(Exception):
 
 
 class GrafanaState:
-    """The state of one organization; `secrets` are the decrypted secrets of its data sources, by uid."""
+    """The state of one organization, which has the data sources that are generated."""
 
     def __init__(self) -> None:
         self.folders: dict[str, JSON] = {}
-        self.datasources: dict[str, JSON] = {}
-        self.secrets: dict[str, JSON] = {}
+        self.datasources: dict[str, JSON] = {
+            uid: {"uid": uid} for uid in ("tallystream-flux", "tallystream-prometheus")
+        }
         self.dashboards: dict[str, JSON] = {}
         self.versions: dict[str, list[JSON]] = {}
         self.rules: dict[str, JSON] = {}
         self.intervals: dict[tuple[str, str], int] = {}
-        self.contacts: dict[str, JSON] = {}
 
-    def put_folder(self, uid: str, body: JSON) -> Response:
-        """Create or rename a folder."""
-        self.folders[uid] = self.folders.get(uid, {"uid": uid}) | {"title": body["title"]}
+    def create_folder(self, uid: str, body: JSON) -> Response:
+        """Create a folder."""
+        require_known(body, FOLDER)
+        self.folders[uid] = {"uid": uid, "title": body["title"]}
         return 200, self.folders[uid]
-
-    def put_datasource(self, uid: str, body: JSON) -> Response:
-        """Create or change a data source."""
-        require_known(body, DATASOURCE)
-        self.secrets.setdefault(uid, {}).update(body.get("secureJsonData") or {})
-        self.datasources[uid] = {key: value for key, value in body.items() if key != "secureJsonData"}
-        return 200, {"datasource": self.datasources[uid]}
 
     def save_dashboard(self, body: JSON, by: str) -> Response:
         """Save a dashboard as this user, if the version is the newest one."""
@@ -106,12 +98,6 @@ class GrafanaState:
             self.rules[rule["uid"]] = rule | {"provenance": "api"}
         self.intervals[folder, title] = body["interval"]
         return 200, self.group(folder, title)
-
-    def put_contact(self, uid: str, body: JSON, provenance: str) -> Response:
-        """Create or change a contact point."""
-        require_known(body, CONTACT)
-        self.contacts[uid] = body | {"provenance": provenance}
-        return 202, self.contacts[uid]
 
 
 def require_known(body: JSON, fields: set[str]) -> None:
@@ -190,16 +176,13 @@ class GrafanaStub:
             if re.fullmatch(failure[0], f"{method} {path}"):
                 self._failures.remove(failure)
                 return failure[1:]
-        provenance = "" if headers.get("X-Disable-Provenance") == "true" else "api"
         try:
-            return self._route(method, path.strip("/").split("/"), body, provenance)
+            return self._route(method, path.strip("/").split("/"), body)
         except UnknownFieldError as error:
             self.problems.append(f"{method} {path}: {error}")
             return 400, {"message": str(error)}
 
-    def _route(  # noqa: C901, PLR0911, PLR0912 (one case for each path)
-        self, method: str, path: list[str], body: Any, provenance: str
-    ) -> Response:
+    def _route(self, method: str, path: list[str], body: Any) -> Response:  # noqa: PLR0911 (one case for each path)
         state = self.state
         match (method, *path):
             case ("GET", "health"):
@@ -207,15 +190,9 @@ class GrafanaStub:
             case ("GET", "folders", uid):
                 return _resource(state.folders.get(uid))
             case ("POST", "folders"):
-                require_known(body, FOLDER)
-                return state.put_folder(body["uid"], body)
-            case ("PUT", "folders", uid):
-                require_known(body, {"title", "overwrite"})
-                return state.put_folder(uid, body)
+                return state.create_folder(body["uid"], body)
             case ("GET", "datasources", "uid", uid):
                 return _resource(state.datasources.get(uid))
-            case ("POST", "datasources") | ("PUT", "datasources", "uid", _):
-                return state.put_datasource(body["uid"], body)
             case ("GET", "dashboards", "uid", uid):
                 return _resource(state.dashboards.get(uid))
             case ("GET", "dashboards", "uid", uid, "versions"):
@@ -227,10 +204,6 @@ class GrafanaStub:
                 return _resource(state.group(folder, title))
             case ("PUT", "v1", "provisioning", "folder", folder, "rule-groups", title):
                 return state.put_group(folder, title, body)
-            case ("GET", "v1", "provisioning", "contact-points"):
-                return 200, list(state.contacts.values())
-            case ("POST", "v1", "provisioning", "contact-points") | ("PUT", "v1", "provisioning", "contact-points", _):
-                return state.put_contact(body["uid"], body, provenance)
         self.problems.append(f"{method} {'/'.join(path)}: unknown")
         return NOT_FOUND
 

@@ -10,20 +10,19 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from support import built
-from support.built import BuildError, Found, Program
+from support.built import Found, Program
 from tallystream_aggregator import files
 from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, StartError, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import FrameType
 
 VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"
@@ -164,33 +163,13 @@ class InfluxServer(Server):
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        try:
+        with closing(connection):
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})
             response = connection.getresponse()
             text = response.read()
             return response.status, json.loads(text) if text.startswith(b"{") else {}
-        finally:
-            connection.close()
-
-
-def main() -> int:
-    """Build influxd if it is not in the cache. Return the exit code: 2 if it can't be built."""
-    signal.signal(signal.SIGTERM, _exit)  # an exception, so that the compilers are stopped too
-    try:
-        found = find_or_build()
-    except BuildError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    sys.stderr.write(f"influxd: {found.path or found.reason}\n")
-    return 0 if found.path else 2
-
-
-def _exit(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(find_or_build().reason)

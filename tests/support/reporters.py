@@ -8,9 +8,9 @@ import logging
 import socketserver
 import threading
 from abc import ABC, abstractmethod
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from support.http_stub import HttpStub, Request, Response
 from tallystream import (
     ConsoleReporter,
     GraphiteReporter,
@@ -217,29 +217,21 @@ class Influx(Bench):
 
     def __init__(self, _: Path) -> None:
         self.data: list[str] = []
-        bench = self
+        self._stub = HttpStub(self._answer).start()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                assert self.path == "/api/v2/write?org=o&bucket=b&precision=ms"
-                assert self.headers["Authorization"] == "Token hush"
-                if not bench.broken:
-                    bench.data.append(body)
-                self.send_response(503 if bench.broken else 204)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    def _answer(self, request: Request) -> Response:
+        assert request.path == "/api/v2/write?org=o&bucket=b&precision=ms"
+        assert request.headers["authorization"] == "Token hush"
+        if self.broken:
+            return Response(503)
+        self.data.append(request.body.decode())
+        return Response(204)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
         """Return the reporter."""
-        url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        return InfluxReporter(registry, instance="i-1", url=url, token="hush", org="o", bucket="b", **options)
+        return InfluxReporter(
+            registry, instance="i-1", url=self._stub.url, token="hush", org="o", bucket="b", **options
+        )
 
     def lines(self) -> list[str]:
         """Return the points."""
@@ -255,8 +247,7 @@ class Influx(Bench):
 
     def close(self) -> None:
         """Stop the stub."""
-        self.server.shutdown()
-        self.server.server_close()
+        self._stub.stop()
 
 
 class Memory(Bench):

@@ -6,9 +6,9 @@ import gzip
 import threading
 import urllib.error
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
+from support.http_stub import HttpStub, Request, Response
 from support.processes import tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.servers.broker import KafkaBroker
 
-FORWARDED = ("Authorization", "Content-Type", "Content-Encoding", "Accept")
+FORWARDED = ("authorization", "content-type", "content-encoding", "accept")
 
 
 class Forwarded(NamedTuple):
@@ -34,19 +34,14 @@ class Forwarded(NamedTuple):
     status: int
 
 
-class SlowProxy:
-    """Listens on a free loopback port, and forwards every request to `url` after `delay_s` seconds."""
+class SlowProxy(HttpStub):
+    """Listens on a free loopback port, and forwards every request to `to` after `delay_s` seconds."""
 
-    def __init__(self, url: str, delay_s: float) -> None:
+    def __init__(self, to: str, delay_s: float) -> None:
+        super().__init__(self._answer)
         self.delay_s = delay_s
         self.forwarded: list[Forwarded] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, url))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The address on which it listens."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._to = to
 
     def writes(self) -> list[Forwarded]:
         """Return the requests that wrote points to InfluxDB."""
@@ -56,43 +51,19 @@ class SlowProxy:
         """Return the number of written points."""
         return sum(one.lines for one in self.writes())
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def _handler(proxy: SlowProxy, url: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            threading.Event().wait(proxy.delay_s)
-            headers = {name: self.headers[name] for name in FORWARDED if self.headers[name]}
-            request = urllib.request.Request(url + self.path, data=body, headers=headers)
-            try:
-                with urllib.request.urlopen(request, timeout=60) as response:
-                    status, kind, content = response.status, response.headers.get("Content-Type", ""), response.read()
-            except urllib.error.HTTPError as error:
-                status, kind, content = error.code, error.headers.get("Content-Type", ""), error.read()
-            encoding = self.headers.get("Content-Encoding", "")
-            lines = sum(map(bool, (gzip.decompress(body) if encoding == "gzip" else body).splitlines()))
-            proxy.forwarded.append(Forwarded(self.path.partition("?")[0], encoding, len(body), lines, status))
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
-            """Log nothing."""
-
-    return Handler
+    def _answer(self, asked: Request) -> Response:
+        threading.Event().wait(self.delay_s)
+        headers = {name: asked.headers[name] for name in FORWARDED if name in asked.headers}
+        request = urllib.request.Request(self._to + asked.path, data=asked.body, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                status, kind, content = response.status, response.headers.get("Content-Type", ""), response.read()
+        except urllib.error.HTTPError as error:
+            status, kind, content = error.code, error.headers.get("Content-Type", ""), error.read()
+        encoding = asked.headers.get("content-encoding", "")
+        lines = sum(map(bool, (gzip.decompress(asked.body) if encoding == "gzip" else asked.body).splitlines()))
+        self.forwarded.append(Forwarded(asked.path.partition("?")[0], encoding, len(asked.body), lines, status))
+        return Response(status, content, kind)
 
 
 def assert_points_wait_on_kafka(

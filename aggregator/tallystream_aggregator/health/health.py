@@ -103,7 +103,7 @@ class Health:
         self, command: str, settings: HealthSettings, *, clock: Clock = SYSTEM_CLOCK, within: Health | None = None
     ) -> None:
         registry = None if within is None else within.internal_metrics.registry
-        self.internal_metrics = InternalMetrics(command, clock, registry)
+        self.internal_metrics: InternalMetrics = InternalMetrics(command, clock, registry)
         self.status = Status(clock)
         self.port: int | None = None
         self._command = command

@@ -140,6 +140,13 @@ class Writer(Protocol):
                 record that is too large for the broker: a smaller step may have smaller records.
         """
 
+    def abort(self, places: Collection[Place]) -> None:
+        """Abort a transaction in these partitions, and what earlier writers have left open there.
+
+        Raises:
+            FencedError, UnavailableError, BrokerError: as `commit`.
+        """
+
     def close(self) -> None:
         """Release the connections. An open transaction stays until another writer opens, or until it times out."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -21,13 +22,14 @@ from tallystream_aggregator.stream.broker import (
     StoppedError,
     UnavailableError,
 )
+from tallystream_aggregator.stream.hanging import end_open
 from tallystream_aggregator.stream.positions import (
     HangingTransactionError,
     encode,
     key_of,
     newest_row,
     require_highest,
-    visible_bounds,
+    require_visible,
     visible_row,
 )
 
@@ -45,8 +47,14 @@ POLL_S = 0.1
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 
+LOST_MARKERS_S = 5.0
+"""After this time, the markers of a transaction of the loop's own ID are lost."""
+
+OUTAGE_S = 2.0
+"""In a step that takes so long, a broker may have been killed and have started again."""
+
 HANGING_S = 60.0
-"""After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
+"""After this time, an open transaction is of another ID, and hangs. The broker ends others after half of it."""
 
 PUBLISHING_SHARE = 2
 """Publishing takes at most one part in so many of the time: a busy table takes larger steps by itself.
@@ -236,6 +244,8 @@ class EpochLoop(ABC):
         if self._open_clients is None:
             self._open(store, claim)
             self._report.restarts += 1
+        else:
+            self._wait_visible(LOST_MARKERS_S)  # else the loop begins again, and ends what is open
         assert self._open_clients is not None
         self._take_steps(self._open_clients[1], end_s, lambda: False)
         self._end_epoch(store)
@@ -250,6 +260,8 @@ class EpochLoop(ABC):
                 report.waited_s += wait_s
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
+                if timer.monotonic() - now > OUTAGE_S:
+                    self._wait_visible(LOST_MARKERS_S)
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""
@@ -281,19 +293,32 @@ class EpochLoop(ABC):
 
     def _published(self, claim: Claim) -> PositionsRow | None:
         """Return the newest positions row, or None if nothing is published."""
-        until_s = self._timer.monotonic() + HANGING_S
+        assert self._open_clients is not None
+        with suppress(HangingTransactionError):
+            self._wait_visible(LOST_MARKERS_S)
+        end_open(self._broker, self._loop, self._open_clients[0], claim)
+        try:
+            self._wait_visible(HANGING_S)
+        except HangingTransactionError as error:
+            raise TallystreamError(str(error)) from error
+        published = newest_row(self._broker, self._loop.rows, self._loop.number)
+        require_highest(claim, published)
+        return published
+
+    def _wait_visible(self, seconds: float) -> None:
+        """Wait until no transaction is open in the loop's own partitions.
+
+        Raises:
+            HangingTransactionError: one is still open after this time.
+        """
+        until_s = self._timer.monotonic() + seconds
         while True:
             try:
-                published = newest_row(self._broker, self._loop.rows, self._loop.number)
-                visible_bounds(self._broker, self._loop.sums)
-            except HangingTransactionError as error:
-                # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
+                return require_visible(self._broker, self._loop.own)
+            except HangingTransactionError:
                 if self._timer.monotonic() >= until_s:
-                    raise TallystreamError(str(error)) from error
+                    raise
                 self._sleep(POLL_S)
-            else:
-                require_highest(claim, published)
-                return published
 
     def _sleep(self, seconds: float) -> None:
         if self._stopped():

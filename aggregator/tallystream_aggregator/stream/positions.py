@@ -18,7 +18,7 @@ from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
@@ -60,6 +60,16 @@ class LoopId(NamedTuple):
         """The partition with its sums, or with the partial sums of one of several shards. Nobody else writes it."""
         partial = self.number < self.shards > 1
         return Place(self.topics.shards, self.number) if partial else Place(self.topics.agg, 0)
+
+    @property
+    def letters(self) -> list[Place]:
+        """The partitions with dead letters and events. All shards write them."""
+        return [Place(self.topics.dead, 0), Place(self.topics.events, 0)]
+
+    @property
+    def own(self) -> list[Place]:
+        """The partitions that no other loop writes in transactions."""
+        return [self.rows, self.sums, *(self.letters if self.shards == 1 else [])]
 
 
 def loops_of(topics: Topics, shards: int) -> list[LoopId]:
@@ -184,38 +194,36 @@ def summed(row: PositionsRow) -> Positions:
 
 
 class HangingTransactionError(BrokerError):
-    """The end of a partition that only one writer uses is held back by a transaction of somebody else.
-
-    It may be that of a newer writer. If it stays, nobody ends it.
-    """
+    """A transaction is open in a partition that only one transactional ID writes, and its newest writer has none."""
 
 
-def visible_bounds(broker: Broker, place: Place) -> Bounds:
-    """Return the bounds of a partition that only one transactional ID writes. Call it after `Broker.writer` only.
+def require_visible(broker: Broker, places: Collection[Place]) -> None:
+    """Require that no transaction is open in these partitions, which only one transactional ID writes.
+
+    Call it after `Broker.writer` only: what an earlier writer left open is ended then.
 
     Raises:
-        HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
-        BrokerError: the broker did not answer in time, or does not know the partition.
+        HangingTransactionError: a newer writer has begun a transaction, or Kafka has left one open.
+        BrokerError: the broker did not answer in time.
     """
-    bounds = bounds_of(broker, place)
-    if bounds.stable < bounds.end:
-        raise HangingTransactionError(
-            f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
-            "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
-        )
-    return bounds
+    for (topic, partition), bounds in broker.bounds(places).items():
+        if bounds.stable < bounds.end:
+            raise HangingTransactionError(
+                f"topic {topic}, partition {partition}: a transaction is open from offset {bounds.stable} on, and no "
+                "writer of the table can end it: kafka-transactions.sh --bootstrap-server BROKER abort "
+                f"--topic {topic} --partition {partition} --start-offset {bounds.stable} ends it."
+            )
 
 
 def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     """Return the newest committed positions row of a shard in its partition, or None if it has none.
 
-    Call it after `Broker.writer` only: what an earlier writer left open is ended then.
+    Call it after `require_visible` only. If a newer writer has committed one meanwhile, it has fenced the caller.
 
     Raises:
-        HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
-    bounds = visible_bounds(broker, place)
+    bounds = bounds_of(broker, place)
     found = _search(broker, place, shard, bounds)
     if found is None and broker.bounds([place]).get(place, bounds).end != bounds.end:
         # Another writer has the shard. Compaction may have removed the row that was the newest a moment ago.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, StoppedError, bounds_of
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, StoppedError, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.stream.broker import Bounds, Broker, Place, RawRecord
+    from tallystream_aggregator.stream.broker import Broker, Place, RawRecord
 
 READ_AT_ONCE = 50_000
 """How many records are read at a time. Between two reads a stop is noticed."""
@@ -77,16 +77,16 @@ def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool] 
     yield from read_range(broker, place, bounds_of(broker, place), stopped)
 
 
-def backwards(broker: Broker, place: Place, bounds: Bounds) -> Iterator[list[RawRecord]]:
-    """Yield the committed records in ranges of offsets, the last range first. Each is twice as large as the one before.
+def backwards(broker: Broker, place: Place, bounds: Bounds, *, committed: bool = True) -> Iterator[list[RawRecord]]:
+    """Yield records in ranges of offsets, the last range first. Each is twice as large as the one before.
 
-    Aborted records and markers may fill any part of the end.
+    Aborted records and markers may fill any part of the end. Without `committed`, aborted and open ones are yielded.
 
     Raises:
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
-    end, size = bounds.stable, FIRST_READ
+    end, size = bounds.stable if committed else bounds.end, FIRST_READ
     while end > bounds.first:
         begin = max(bounds.first, end - size)
-        yield list(read_range(broker, place, bounds._replace(first=begin, stable=end)))
+        yield list(read_range(broker, place, Bounds(begin, end, end), committed=committed))
         end, size = begin, 2 * size

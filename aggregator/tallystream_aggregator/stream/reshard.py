@@ -15,6 +15,7 @@ import msgspec
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import Output, Place, StoppedError
+from tallystream_aggregator.stream.hanging import end_open
 from tallystream_aggregator.stream.outputs import Step, letters
 from tallystream_aggregator.stream.positions import (
     Layout,
@@ -26,6 +27,7 @@ from tallystream_aggregator.stream.positions import (
     loops_of,
     newest_row,
     require_highest,
+    require_visible,
     row_of,
     visible_row,
 )
@@ -137,6 +139,8 @@ class Resharder:
         self._check_stop()
         require_highest(claim, visible_row(self._broker, loop.rows, loop.number))
         with closing(self._broker.writer(loop.transactional_id)) as writer:
+            end_open(self._broker, loop, writer, claim)
+            require_visible(self._broker, loop.own)
             found = newest_row(self._broker, loop.rows, loop.number)
             require_highest(claim, found)
             if found is None and loop.number == loop.shards:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,29 +12,18 @@ from tallystream_cli import options as o
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tallystream_dashboards.grafana.settings import Settings
 
 CaFile = Annotated[
     Path | None, typer.Option(help="CA certificates (PEM) to trust instead of the system's.", dir_okay=False)
 ]
 Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux or prometheus.")]
-DatasourceUrl = Annotated[
-    str, typer.Option(help="The store's URL for Grafana; by default its usual port on localhost.")
-]
-DatasourceName = Annotated[str, typer.Option(help='The data source\'s name; by default "Tallystream Flux" and so on.')]
-Org = Annotated[str, typer.Option(help="InfluxDB's organization.", envvar="INFLUXDB_ORG")]
 Bucket = Annotated[str, typer.Option(help="InfluxDB's bucket.", envvar="INFLUXDB_BUCKET")]
 Folder = Annotated[str, typer.Option(help="The title of the folder in Grafana.")]
 UidPrefix = Annotated[
     str, typer.Option(help="The prefix of every uid; two systems in one Grafana need different ones.")
 ]
 RunbookUrl = Annotated[str, typer.Option(help="The page that the alerts link to.")]
-ContactType = Annotated[str, typer.Option(help="The type of the contact point: webhook or email.")]
-ContactAddress = Annotated[
-    str, typer.Option(help="The webhook's URL or the email addresses; $NAME is read from the environment.")
-]
 Threshold = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,9 +37,9 @@ class PushCommand(o.Sections):
 
     sections = {  # noqa: RUF012 (a constant of the class)
         "Push": ("grafana_url", "dry_run", "force", "ca_file"),
-        "Data source": ("flavour", "datasource_url", "datasource_name", "org", "bucket"),
+        "Data source": ("flavour", "datasource_uid", "bucket"),
         "Dashboards": ("folder", "uid_prefix"),
-        "Alert rules": ("threshold", "runbook_url", "contact", "contact_address"),
+        "Alert rules": ("threshold", "runbook_url", "contact_point"),
     }
 
 
@@ -61,22 +50,31 @@ def generate(
     dashboards_path: Annotated[
         str, typer.Option(help="The folder of the dashboards' files for Grafana's provisioning.")
     ] = "/var/lib/grafana/dashboards/tallystream",
-    datasource_url: DatasourceUrl = "",
-    datasource_name: DatasourceName = "",
-    org: Org = "tallystream",
+    datasource_url: Annotated[
+        str, typer.Option(help="The store's URL for Grafana; by default its usual port on localhost.")
+    ] = "",
+    org: Annotated[str, typer.Option(help="InfluxDB's organization.", envvar="INFLUXDB_ORG")] = "tallystream",
     bucket: Bucket = "tallystream",
     folder: Folder = "Tallystream",
     uid_prefix: UidPrefix = "tallystream",
     runbook_url: RunbookUrl = "docs/runbook.md",
-    contact: ContactType = "webhook",
-    contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
     threshold: Threshold = None,
 ) -> None:
     """Write Grafana's dashboards, alert rules and provisioning, and Prometheus' rules, as files."""
-    grafana = _settings(locals())
+    grafana = _settings(
+        flavour,
+        threshold,
+        bucket=bucket,
+        datasource_url=datasource_url,
+        org=org,
+        dashboards_path=dashboards_path,
+        folder_title=folder,
+        uid_prefix=uid_prefix,
+        runbook_url=runbook_url,
+    )
     from tallystream_dashboards.grafana import generate as files
 
-    texts = files.files(grafana, dashboards_path=dashboards_path)
+    texts = files.files(grafana)
     try:
         files.write(texts, out)
     except OSError as error:
@@ -96,54 +94,58 @@ def push(
         ),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite what a person changed, also data source and contact point.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what a person changed.")] = False,
     ca_file: CaFile = None,
     flavour: Flavour = "flux",
-    datasource_url: DatasourceUrl = "",
-    datasource_name: DatasourceName = "",
-    org: Org = "tallystream",
+    datasource_uid: Annotated[
+        str, typer.Option(help="The uid of the store's data source in Grafana; by default tallystream-flux and so on.")
+    ] = "",
     bucket: Bucket = "tallystream",
     folder: Folder = "Tallystream",
     uid_prefix: UidPrefix = "tallystream",
     runbook_url: RunbookUrl = "docs/runbook.md",
-    contact: ContactType = "webhook",
-    contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
+    contact_point: Annotated[
+        str, typer.Option(help="The contact point that is notified; by default Grafana's notification policies decide.")
+    ] = "",
     threshold: Threshold = None,
 ) -> None:
-    """Create or update folder, data source, dashboards, alert rules and contact point in Grafana.
+    """Create or update the folder, the dashboards and the alert rules in Grafana.
 
-    A second push writes nothing. Exit code: 0 done; 1 it failed, or it was refused because a person changed something;
+    A second push changes nothing. Exit code: 0 done; 1 it failed, or it was refused because a person changed something;
     2 a setting can't be used.
     """
-    grafana = _settings(locals())
-    from tallystream_dashboards.grafana.push.job import PushSettings, run
+    grafana = _settings(
+        flavour,
+        threshold,
+        bucket=bucket,
+        datasource_uid=datasource_uid,
+        folder_title=folder,
+        uid_prefix=uid_prefix,
+        runbook_url=runbook_url,
+    )
+    from tallystream_dashboards.grafana.push import PushSettings, run
 
-    settings = PushSettings(url=grafana_url, generate=grafana, dry_run=dry_run, force=force, ca_file=ca_file)
+    settings = PushSettings(
+        url=grafana_url,
+        generate=grafana,
+        contact_point=contact_point,
+        dry_run=dry_run,
+        force=force,
+        ca_file=ca_file,
+    )
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
 
 
-def _settings(options: Mapping[str, Any]) -> Settings:
-    """Return the settings for the options by name; other names in `options` are ignored.
+def _settings(flavour: str, threshold: list[str] | None, **others: str) -> Settings:
+    """Return the settings of these options.
 
     Raises:
         ConfigError: a value can't be used.
     """
-    from tallystream_dashboards.grafana.settings import FLAVOURS, Contact, Settings, Thresholds
+    from tallystream_dashboards.grafana.settings import FLAVOURS, Settings, Thresholds
 
     return Settings(
-        flavour=o.one_of("--flavour", options["flavour"], *FLAVOURS),  # type: ignore[arg-type]  # one_of checks it
-        contact=Contact(
-            o.one_of("--contact", options["contact"], "webhook", "email"),  # type: ignore[arg-type]  # the same
-            options["contact_address"],
-        ),
-        thresholds=Thresholds.parse(options["threshold"] or ()),
-        datasource_url=options["datasource_url"],
-        datasource_name=options["datasource_name"],
-        org=options["org"],
-        bucket=options["bucket"],
-        folder_title=options["folder"],
-        uid_prefix=options["uid_prefix"],
-        runbook_url=options["runbook_url"],
+        flavour=o.one_of("--flavour", flavour, *FLAVOURS),  # type: ignore[arg-type]  # one_of checks it
+        thresholds=Thresholds.parse(threshold or ()),
+        **others,
     )

@@ -56,7 +56,7 @@ def doctor(
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.run import DoctorSettings, run
     from tallystream_cli.doctor.store import RIGHTS
-    from tallystream_cli.permissions import commands
+    from tallystream_cli.permissions import PERMISSIONS
 
     local = discovery.find() if bootstrap_servers is None else None
     if local is not None:
@@ -65,7 +65,7 @@ def doctor(
         checkpoint = checkpoint or local.folder / "aggregate"
         local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}", f"checkpoint {checkpoint}")
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
-    known = list(dict.fromkeys([*commands(), *RIGHTS]))
+    known = dict.fromkeys([*(one.command for one in PERMISSIONS), *RIGHTS])
     settings = DoctorSettings(
         topics=Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ())),
         kafka={"bootstrap.servers": cluster.bootstrap_servers, **cluster.kafka},

@@ -86,7 +86,8 @@ def lag_show(
     at: o.At = None,
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
-    from tallystream_dashboards.terminal.lag import ShowSettings, run
+    from tallystream_dashboards.terminal.lag import ShowSettings
+    from tallystream_dashboards.terminal.show import show
 
     settings = ShowSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -96,7 +97,7 @@ def lag_show(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))
 
 
 def lag_collect(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
@@ -19,12 +19,9 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli import options as o
 from tallystream_cli.local import state_file
-from tallystream_cli.local.interrupts import interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tallystream_cli.local.system import SystemSettings
+    from collections.abc import Mapping, Sequence
 
 TICK_S = 0.2
 MAX_START_S = 600.0
@@ -51,12 +48,10 @@ def up(
     """Run the local system: broker, aggregator, lag collector and page; a component that dies is restarted."""
     o.require_spark()
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local.system import SystemSettings
 
     parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket).require_readable()
-    otlp_topics = tuple(otlp_topic or ())
-    settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed, otlp_topics=otlp_topics)
-    raise typer.Exit(_start_detached(sys.argv[1:], data) if detach else _run(settings))
+    options = {"broker_port": broker_port, "page_port": page_port, "store": parsed, "otlp_topics": otlp_topic or ()}
+    raise typer.Exit(_start_detached(sys.argv[1:], data) if detach else _run(data, options))
 
 
 def down(*, data: o.Data = Path(".tallystream")) -> None:
@@ -136,28 +131,29 @@ def demo(
     raise typer.Exit(run(settings))
 
 
-def _run(settings: SystemSettings) -> int:
+def _run(data: Path, options: Mapping[str, Any]) -> int:
     """Run the system until SIGTERM, SIGINT or SIGHUP, stop it, and return 0. Progress goes to standard error.
+
+    `options` are those of LocalSystem.
 
     Raises:
         ConfigError: a port is taken, or another system uses the data folder.
         StartError: a component did not start.
     """
-    from tallystream_cli.local.system import LocalSystem
+    from tallystream_cli.local.system import LocalSystem, interruptible
 
     with interruptible() as check:
-        system = LocalSystem(settings, say=_say, check=check)
+        system = LocalSystem(data, say=_say, check=check, **options)
         try:
             system.start()
             _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
             _say(f"page {system.page_url}")
-            while True:
-                system.tick()
-                time.sleep(TICK_S)
+            system.run()
         except KeyboardInterrupt:
-            return 0
+            pass
         finally:
             system.stop()
+    return 0
 
 
 def _start_detached(arguments: Sequence[str], data: Path) -> int:

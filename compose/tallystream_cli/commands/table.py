@@ -1,9 +1,9 @@
-"""`aggregate`, and `rebuild`, which gives its table another layout."""
+"""`aggregate`, `rebuild`, which gives its table another layout, and `ship`, which writes its sums to a store."""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -51,7 +51,9 @@ def aggregate(
         ),
     ] = None,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when all existing records are summed.")] = False,
-    on_data_loss: Annotated[str, typer.Option(help="fail or continue when unread records have been deleted.")] = "fail",
+    on_data_loss: Annotated[
+        Literal["fail", "continue"], typer.Option(help="fail or continue when unread records have been deleted.")
+    ] = "fail",
     latency: Annotated[
         str,
         typer.Option(
@@ -114,7 +116,7 @@ def aggregate(
         max_rate=max_rate,
         start=start,
         catch_up=catch_up,
-        skip_lost=o.one_of("--on-data-loss", on_data_loss, "fail", "continue") == "continue",
+        skip_lost=on_data_loss == "continue",
         table=TableSettings(
             forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
             max_table_bytes=parse_memory("--table-memory", table_memory),
@@ -180,3 +182,55 @@ def rebuild(
         if not run(settings, say, stop):
             say("stopped: the table is as it was")
             raise typer.Exit(o.INTERRUPTED)
+
+
+class ShipCommand(o.Sections):
+    """The sections of the help of `ship`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "What and where": ("store", "group", "rows", "ready_file"),
+        "Settings of the store": ("org", "bucket", "retention_days"),
+        "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
+        "Health": ("http_port", "http_address", "no_own_metrics"),
+    }
+
+
+def ship(
+    *,
+    store: o.AnyStore,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    group: Annotated[
+        str,
+        typer.Option(help="The consumer group, one for each store; of two shippers of a group, one stands by."),
+    ] = "tallystream-shipper",
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    retention_days: o.RetentionDays = 30.0,
+    rows: o.Rows = False,
+    http_port: o.HttpPort = None,
+    http_address: o.HttpAddress = "127.0.0.1",
+    no_own_metrics: o.NoOwnMetrics = False,
+    ready_file: o.ReadyFile = None,
+) -> None:
+    """Write the sums of metrics-agg, and events, to a store, in order; or serve the newest to Prometheus."""
+    from tallystream_aggregator.health import HealthSettings
+    from tallystream_aggregator.jobs.ship import ShipSettings, run
+    from tallystream_aggregator.kafka.clients import Cluster
+    from tallystream_aggregator.sinks.stores import StoreSettings
+
+    settings = ShipSettings(
+        Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
+        StoreSettings.parse(
+            store,
+            org=org,
+            bucket=bucket,
+            retention_days=retention_days,
+        ),
+        group=group,
+        rows=rows,
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
+        ready_file=ready_file,
+    )
+    raise typer.Exit(run(settings))

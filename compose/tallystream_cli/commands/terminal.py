@@ -24,12 +24,12 @@ def top(
 
     It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
     """
-    from tallystream_dashboards.terminal.show import TableSettings
-    from tallystream_dashboards.terminal.top import run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.top import TopSettings
 
     watch = sys.stdout.isatty() and not once and not json
     chosen = discovery.readable_store(store, org, bucket)
-    raise typer.Exit(run(TableSettings(store=chosen, watch=watch, json=json, every_s=every)))
+    raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
 
 
 def sums(
@@ -58,7 +58,8 @@ def sums(
 
     Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.sums import SumsSettings, run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.sums import SumsSettings
 
     source = context.get_parameter_source("bootstrap_servers")
     given = source is not None and source.name == "COMMANDLINE"
@@ -75,7 +76,7 @@ def sums(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))
 
 
 def instances(
@@ -98,7 +99,8 @@ def instances(
 
     Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.instances import InstancesSettings, run
+    from tallystream_dashboards.terminal.instances import InstancesSettings
+    from tallystream_dashboards.terminal.show import show
 
     settings = InstancesSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -110,7 +112,7 @@ def instances(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))
 
 
 def twice(
@@ -128,7 +130,8 @@ def twice(
 
     Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
     """
-    from tallystream_dashboards.terminal.twice import TwiceSettings, run
+    from tallystream_dashboards.terminal.show import show
+    from tallystream_dashboards.terminal.twice import TwiceSettings
 
     settings = TwiceSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -138,4 +141,4 @@ def twice(
         at_ms=o.at_ms(at),
         every_s=every,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(show(settings))

@@ -8,7 +8,6 @@ A journal has one line of JSON for each event, appended in one write, so a kill 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -100,21 +99,14 @@ def held(batches: Iterable[Batch]) -> int:
 
 def covered(batches: Iterable[Batch]) -> int:
     """Return the number of different processed records: the size of the union of all offset ranges."""
-    spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for batch in batches:
-        for partition, first, end in batch.line.spans:
-            spans[partition].append((first, end))
-    return sum(_union(ranges) for ranges in spans.values())
+    total, at = 0, (-1, 0)
+    for partition, first, end in sorted(span for batch in batches for span in batch.line.spans):
+        reached = at[1] if at[0] == partition else 0
+        total += max(0, end - max(first, reached))
+        at = (partition, max(reached, end))
+    return total
 
 
 def duplicates(batches: Sequence[Batch]) -> int:
     """Return how often a record was processed again."""
     return processed(batches) - covered(batches)
-
-
-def _union(ranges: list[tuple[int, int]]) -> int:
-    total, reached = 0, -1
-    for first, end in sorted(ranges):
-        total += max(0, end - max(first, reached))
-        reached = max(reached, end)
-    return total

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,7 @@ from tallystream_cli.demo import events
 from tallystream_cli.demo.results import Row, collect, exact, rows
 from tallystream_cli.demo.scenario import Scenario
 from tallystream_cli.demo.sums import SumsReader
-from tallystream_cli.local.interrupts import interruptible
-from tallystream_cli.local.system import LocalSystem, SystemSettings
+from tallystream_cli.local.system import LocalSystem, interruptible
 from tallystream_cli.options import INTERRUPTED
 from tallystream_dashboards.terminal.show import aligned
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 ALL_EVENTS = events.ROWS * events.REPETITIONS
 QUICK_EVENTS = 100_000
 MIN_EVENTS, MAX_EVENTS = 20_000, 100_000_000
-TICK_S = 0.2
 LINE_INTERVAL_S = 5.0
 
 
@@ -133,11 +131,15 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
     started_at = time.monotonic()
     topics = Topics()
     with ExitStack() as stack:
-        # Internal metrics would change between the reading of the sums and of what they are compared with.
-        local_settings = SystemSettings(
-            folder / "system", page_port=settings.page_port, page=not settings.headless, own_metrics=False
+        system = LocalSystem(
+            folder / "system",
+            say=lambda line: display.say(f"   {line}"),
+            check=check,
+            page_port=settings.page_port,
+            page=not settings.headless,
+            # Internal metrics would change between the reading of the sums and of what they are compared with.
+            own_metrics=False,
         )
-        system = LocalSystem(local_settings, say=lambda line: display.say(f"   {line}"), check=check)
         stack.callback(system.stop)
 
         def progress(**counts: int) -> None:
@@ -179,8 +181,8 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             scenario.catch_up(topics)
         with display.step(f"Replay {topics.metrics}, read the store and the journals, compare"):
             batches = [batch for one in scenario.apps for batch in one.batches()]
-            results = collect(batches, servers, sums, StoreSettings.parse(system.store_spec), sent=sent)
-        table = rows(results)
+            found = collect(batches, servers, sums, StoreSettings.parse(system.store_spec), sent=sent)
+        table = rows(found)
         seconds = time.monotonic() - started_at
         if settings.as_json:
             sys.stdout.write(json.dumps(as_dict(table, display.durations, seconds)) + "\n")
@@ -188,18 +190,11 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
         else:
             display.say(as_text(table, display.durations, seconds))
         if settings.keep:
-            _run_until_interrupted(system, display)
+            display.say(f"Everything stays up until Ctrl-C. The page: {system.page_url or 'none: --headless'}")
+            with suppress(KeyboardInterrupt):
+                system.run()
+            display.say("Stopping.")
         return 0 if exact(table) else 1
-
-
-def _run_until_interrupted(system: LocalSystem, display: Display) -> None:
-    display.say(f"Everything stays up until Ctrl-C. The page: {system.page_url or 'none, because of --headless'}")
-    try:
-        while True:
-            system.tick()
-            time.sleep(TICK_S)
-    except KeyboardInterrupt:
-        display.say("Stopping.")
 
 
 def as_dict(table: Sequence[Row], durations: Sequence[tuple[str, float]], seconds: float) -> dict[str, object]:

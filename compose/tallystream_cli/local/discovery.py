@@ -75,13 +75,6 @@ def cluster_of(
     return Cluster(local.state.bootstrap_servers, prefix, kafka_options(kafka, {}))
 
 
-def no_store() -> ConfigError:
-    """Return the error of a command that needs a store when none is named and no local system runs."""
-    return ConfigError(
-        "--store", None, f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
-    )
-
-
 def require_existing(store: StoreSettings) -> StoreSettings:
     """Return `store`.
 
@@ -108,7 +101,8 @@ def readable_store(store: str | None, org: str | None, bucket: str | None) -> St
     if store is None:
         local = find()
         if local is None:
-            raise no_store()
+            remedy = f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
+            raise ConfigError("--store", None, remedy)
         store, org, bucket = local.store(org, bucket)
         local.announce(f"store {store}")
     return require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable())

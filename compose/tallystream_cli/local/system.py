@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Self
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files
@@ -20,60 +21,86 @@ from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tallystream_cli.local.supervisor import Watched
     from tallystream_cli.servers.process import Server
 
+TICK_S = 0.2
+
 NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
 """Variables (or their prefixes) that describe another cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class SystemSettings:
-    """The settings of a local system.
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Handle the signals inside the block: yield a function that raises KeyboardInterrupt after the first of them.
 
-    `data` is the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs. A port
-    of 0 is a free one at each start. Without a `store` it is the local one in `data`. `page` says whether the page and
-    the lag collector run, `own_metrics` whether the aggregator reports internal metrics. `otlp_topics` are the topics
-    of OpenTelemetry metrics that it reads.
+    A stop that does not call it is not cut short by later signals. An ignored SIGHUP stays ignored: with nohup, the
+    process runs on when its terminal is closed. Only the main thread may call this.
     """
+    received: list[int] = []
 
-    data: Path
-    broker_port: int = 0
-    page_port: int = 0
-    store: StoreSettings | None = None
-    page: bool = True
-    own_metrics: bool = True
-    otlp_topics: tuple[str, ...] = ()
+    def check() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in handled}
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LocalSystem:
-    """Runs the system from `start` to `stop`, or as a context manager. The caller calls `tick` several times a second.
+    """Runs the system from `start` to `stop`. The caller calls `run`, or `tick` several times a second.
 
     The components are killed when the process that started them ends. A data folder is used by one system at a time.
-    `say` gets a sentence for each event. `check` is called while the system waits, and raises to interrupt it.
+
+    Args:
+        data: the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs.
+        say: gets a sentence for each event.
+        check: is called while the system waits, and raises to interrupt it.
+        broker_port, page_port: 0 selects a free port.
+        store: None for the local store in `data`.
+        page: whether the page and the lag collector run.
+        own_metrics: whether the aggregator reports internal metrics.
+        otlp_topics: the topics of OpenTelemetry metrics that the aggregator reads.
     """
 
     def __init__(
-        self, settings: SystemSettings, *, say: Callable[[str], None], check: Callable[[], None] = lambda: None
+        self,
+        data: Path,
+        *,
+        say: Callable[[str], None],
+        check: Callable[[], None] = lambda: None,
+        broker_port: int = 0,
+        page_port: int = 0,
+        store: StoreSettings | None = None,
+        page: bool = True,
+        own_metrics: bool = True,
+        otlp_topics: Sequence[str] = (),
     ) -> None:
-        # Absolute, so that the state file is valid in any working directory.
-        self._settings = settings = replace(settings, data=settings.data.resolve())
-        self._say = say
+        self._data = data = data.resolve()  # so that the state file is valid in any working directory
+        self._say, self._check = say, check
+        self._given_ports = {"--broker-port": broker_port, "--page-port": page_port if page else 0}
+        self._page, self._own_metrics, self._otlp_topics = page, own_metrics, tuple(otlp_topics)
         self._broker = KafkaBroker(
-            settings.data / "broker",
-            port=settings.broker_port or free_port(),
+            data / "broker",
+            port=broker_port or free_port(),
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
             properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
-            env={state_file.FOLDER_ENV: str(settings.data)},
+            env={state_file.FOLDER_ENV: str(data)},
         )
-        self._store = settings.store or StoreSettings("local", str(settings.data / "store.db"))
-        self._page_port = settings.page_port or free_port()
+        self._store = store or StoreSettings("local", str(data / "store.db"))
+        self._page_port = page_port or free_port()
         self._lock: IO[bytes] | None = None
         self._up = False
-        self._check = check
         self._supervisor = Supervisor(self._components(), say=say, on_change=self._write_state, sleep=self._sleep)
 
     @property
@@ -84,7 +111,7 @@ class LocalSystem:
     @property
     def page_url(self) -> str:
         """The page's URL, empty if there is no page."""
-        return f"http://127.0.0.1:{self._page_port}" if self._settings.page else ""
+        return f"http://127.0.0.1:{self._page_port}" if self._page else ""
 
     @property
     def store_spec(self) -> str:
@@ -96,7 +123,7 @@ class LocalSystem:
         """The components with their states."""
         return self._supervisor.watched
 
-    def start(self) -> Self:
+    def start(self) -> None:
         """Start everything in order and return when all of it is up. After an error, nothing runs.
 
         Raises:
@@ -106,10 +133,10 @@ class LocalSystem:
         self._lock_folder()
         try:
             self._write_state()
-            if killed := state_file.kill_remaining(self._settings.data):
+            if killed := state_file.kill_remaining(self._data):
                 self._say(f"killed {killed} processes of an earlier system")
-            _require_free("--broker-port", self._settings.broker_port)
-            _require_free("--page-port", self._settings.page_port if self._settings.page else 0)
+            for option, port in self._given_ports.items():
+                _require_free(option, port)
             self._supervisor.start(self.watched[:1])
             self._prepare()
             self._supervisor.start(self.watched[1:])
@@ -119,12 +146,17 @@ class LocalSystem:
             raise
         self._up = True
         self._write_state()
-        return self
 
     def tick(self) -> None:
         """Restart the components that died, each after its pause."""
         self._check()
         self._supervisor.tick()
+
+    def run(self) -> None:
+        """Restart the components that die, until `check` raises."""
+        while True:
+            self.tick()
+            time.sleep(TICK_S)
 
     def _sleep(self, seconds: float) -> None:
         self._check()
@@ -140,15 +172,9 @@ class LocalSystem:
             self._lock.close()
             self._lock = None
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _prepare(self) -> None:
         """Create what the other components need: the topics, and the store, as the page refuses one that is missing."""
-        topics = Topics(otlp=self._settings.otlp_topics)
+        topics = Topics(otlp=self._otlp_topics)
         create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics)
         if self._store.kind == "local":
             store = open_store(self._store)
@@ -156,17 +182,17 @@ class LocalSystem:
             store.close()
 
     def _components(self) -> list[Server]:
-        data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
-        own = () if self._settings.own_metrics else ("--no-own-metrics",)
+        data, servers = self._data, ("--bootstrap-servers", self._broker.bootstrap_servers)
+        own = () if self._own_metrics else ("--no-own-metrics",)
         store = ("--store", self.store_spec)
-        otlp = tuple(text for topic in self._settings.otlp_topics for text in ("--otlp-topic", topic))
+        otlp = tuple(text for topic in self._otlp_topics for text in ("--otlp-topic", topic))
         components: list[Server] = [
             self._broker,
             self._command(
                 "aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate"), *store, "--rows"
             ),
         ]
-        if self._settings.page:
+        if self._page:
             components += [
                 self._command("lag", "collect", *servers, *store),
                 self._command("page", *store, "--port", str(self._page_port)),
@@ -174,7 +200,7 @@ class LocalSystem:
         return components
 
     def _command(self, name: str, *arguments: str) -> Command:
-        data, store = self._settings.data, self._store
+        data, store = self._data, self._store
         env: dict[str, str | None] = {key: None for key in os.environ if key.startswith(NOT_FOR_COMPONENTS)}
         env[state_file.FOLDER_ENV] = str(data)
         if store.kind == "influxdb":  # every user can read a command line
@@ -190,17 +216,17 @@ class LocalSystem:
 
     def _lock_folder(self) -> None:
         try:
-            files.make_folder(self._settings.data)
-            files.restrict(self._settings.data, files.FOLDER)
-            self._lock = state_file.lock(self._settings.data)
+            files.make_folder(self._data)
+            files.restrict(self._data, files.FOLDER)
+            self._lock = state_file.lock(self._data)
         except BlockingIOError as error:
             raise ConfigError(
                 "--data",
-                str(self._settings.data),
+                str(self._data),
                 "another system uses it: stop it with tallystream down, or name another folder",
             ) from error
         except OSError as error:
-            raise ConfigError("--data", str(self._settings.data), f"the system reports: {error.strerror}") from error
+            raise ConfigError("--data", str(self._data), f"the system reports: {error.strerror}") from error
 
     def _write_state(self) -> None:
         components = [
@@ -218,9 +244,9 @@ class LocalSystem:
             components=components,
         )
         try:
-            state_file.write(self._settings.data, state)
+            state_file.write(self._data, state)
         except OSError as error:  # as on a full disk, which must not end an orderly stop
-            path = self._settings.data / state_file.NAME
+            path = self._data / state_file.NAME
             self._say(f"{path} can't be written ({error.strerror}): correct that; the next change writes it again")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
 
 
 READS = 5

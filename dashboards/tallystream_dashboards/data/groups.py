@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
 
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""

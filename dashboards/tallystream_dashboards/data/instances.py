@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
 
 FIELDS = ("count", "value", "position", "life")
 """The fields of an instance that are read."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
+"""The lengths of a period to choose from, in seconds."""
 MAX_LINES = 10
 """How many lines a chart draws separately: more colours are hard to distinguish."""
 MAX_POINTS = 1_000
 """The maximum number of points of one line, which a browser draws quickly."""
-BAND_STEPS = 250
-"""The maximum number of steps of a band."""
+
+
+class Period(NamedTuple):
+    """The period that is shown, and the time before which points are read (epoch ms)."""
+
+    start_ms: int
+    end_ms: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +46,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """The area between the lowest and the highest of `count` lines, which is drawn instead of them."""
-
-    count: int
-    times_ms: list[int]
-    lows: list[float | int | None]
-    highs: list[float | int | None]
-
-    @property
-    def label(self) -> str:
-        """The text in the legend."""
-        return "1 other" if self.count == 1 else f"{self.count:,} others, lowest to highest"
-
-
-@dataclass(frozen=True, slots=True)
 class ChartData:
-    """The lines of a chart, with a limited number of points, and the band of the others.
+    """The lines of a chart, with a limited number of points.
 
-    The time axis covers `period_ms` (start, end). `left_out` is the number of lines that were not read.
+    The time axis covers `period_ms` (start, end). `left_out` is the number of lines that are not drawn.
     """
 
     lines: tuple[Line, ...] = ()
     period_ms: tuple[int, int] = (0, 0)
-    others: Band | None = None
     left_out: int = 0
 
 
 def chart_data(
     lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | None = None, left_out: int = 0
 ) -> ChartData:
-    """Return a chart of the period from `start_ms` to `end_ms`: the first ten lines, and the band of the others.
+    """Return a chart of the first ten lines in the period from `start_ms` to `end_ms`.
 
     Each line is continued to `until_ms`. If that is None, a line ends at its last point, and one that ended before the
     period is left out.
@@ -80,31 +71,8 @@ def chart_data(
         if until_ms is not None or last_ms >= start_ms:
             clipped.append(clip(line, start_ms, max(start_ms, last_ms if until_ms is None else until_ms)))
     clipped = [line for line in clipped if line.times_ms]
-    first, others = clipped[:MAX_LINES], clipped[MAX_LINES:]
-    drawn = tuple(downsample(line) for line in first)
-    return ChartData(drawn, (start_ms, end_ms), band(others) if others else None, left_out)
-
-
-def band(lines: Sequence[Line]) -> Band:
-    """Return the lowest and the highest value of the lines in each step of time. Each line must have points."""
-    begin, end = min(line.times_ms[0] for line in lines), max(line.times_ms[-1] for line in lines)
-    steps = min(BAND_STEPS, max(1, end - begin))
-    edges = [begin + step * (end - begin) // steps for step in range(steps + 1)]
-    values = [_values(lines, a, b) for a, b in pairwise(edges)]
-    # The last edge has its own point, so that the area ends where the lines end.
-    values.append(_values(lines, end, end + 1))
-    lows, highs = [min(some, default=None) for some in values], [max(some, default=None) for some in values]
-    return Band(len(lines), edges, lows, highs)
-
-
-def _values(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
-    """Return the values of the lines at `begin` <= time < `end`. A line has none before its first or after its last."""
-    values: list[float | int] = []
-    for line in lines:
-        if line.times_ms[-1] >= begin:
-            first, last = max(0, bisect_right(line.times_ms, begin) - 1), bisect_left(line.times_ms, end)
-            values += [value for value in line.values[first:last] if value is not None]
-    return values
+    drawn = tuple(downsample(line) for line in clipped[:MAX_LINES])
+    return ChartData(drawn, (start_ms, end_ms), left_out + len(clipped) - len(drawn))
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:

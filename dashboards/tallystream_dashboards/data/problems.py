@@ -6,14 +6,14 @@ status WARN, missing records, and no reporting instance have no rule.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
-from tallystream_dashboards.grafana.rules import RULES
+from tallystream_dashboards.grafana.generate import actions
 from tallystream_dashboards.grafana.settings import Thresholds
-from tallystream_dashboards.lag.formatting import time_lag, why
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ MAX_AGE_MS = 150_000
 OWN_METRICS_MS = 86_400_000
 """An aggregator that read its last record longer ago, in ms, is not judged: it may publish no metrics of its own."""
 
-_RULES = {rule.slug: rule for rule in RULES}
 _OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
 
 
@@ -49,7 +48,7 @@ class Problem:
     @property
     def action(self) -> str:
         """What to do first: the text of the alert rule."""
-        return _RULES[self.slug].action % asdict(Thresholds())
+        return actions()[self.slug]
 
 
 def problems(states: Sequence[GroupState], observed: Observed, *, now_ms: int) -> list[Problem]:
@@ -114,11 +113,11 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
         what = (
             f"Group {state.group} is {status.name}"
             if bad
-            else f"Group {state.group} is {time_lag(state.time_lag)} behind"
+            else f"Group {state.group} is {time_lag.text(state.time_lag)} behind"
         )
         yield Problem(
             what,
-            why(state),
+            state.evaluation.reason,
             _OWN_RULES.get(own, "lag-status" if status is Status.ERR else "lag-seconds"),
             since_ms=state.since_ms if bad else None,
             severity="critical" if status is Status.ERR or (late and own == SHIPPER) else "warning",

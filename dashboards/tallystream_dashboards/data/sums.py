@@ -11,7 +11,7 @@ from tallystream_dashboards.data.lines import Line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import Series
+    from tallystream_aggregator.sinks.base import PointReader, Series
 
 MAX_MEASUREMENTS = 500
 """How many metrics are read, the first ones by name."""
@@ -135,6 +135,21 @@ def metrics(series: Iterable[Series]) -> list[Metric]:
         app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
         fields.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
     return [Metric(app, name, type_, tags, fields[app, name, tags, type_]) for app, name, tags, type_ in sorted(fields)]
+
+
+def read_sums(
+    reader: PointReader, name: str, *, at_ms: int, window_ms: int = 0, app: str | None = None
+) -> list[Series]:
+    """Return the fields of the sums of a measurement in the window before `at_ms`, and their last values before it.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    tags = None if app is None else {"app": app}
+    always = reader.read(name, ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, tags=tags, last_before=True)
+    wanted = fields(one.tags.get("metric_type", "") for one in always)
+    start_ms = at_ms - window_ms
+    return reader.read(name, wanted, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if always else []
 
 
 def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.http import is_http_url
@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 Flavour = Literal["flux", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
-PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "prometheus": "prometheus"}
-"""The type of the data source: Grafana's plugin."""
-
 _URLS = {"flux": "http://localhost:8086", "prometheus": "http://localhost:9090"}
-_TITLES = {"flux": "Flux", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +38,8 @@ class Thresholds:
 
     missing_instances: int = 1
     stopped_minutes: int = 10
-    lag_seconds: float = 300.0
-    sink_seconds: float = 120.0
+    lag_seconds: int = 300
+    sink_seconds: int = 120
     dead_letters: int = 0
     processed_twice: int = 0
     aggregator_seconds: int = 120
@@ -64,27 +60,16 @@ class Thresholds:
         Raises:
             ConfigError: there is no such threshold, or a number is out of its bounds.
         """
-        known = {name.replace("_", "-"): type(value) for name, value in asdict(cls()).items()}
-        given: dict[str, Any] = {}
+        known = {one.name.replace("_", "-"): one.name for one in fields(cls)}
+        given: dict[str, int] = {}
         for text in texts:
             name, _, number = text.partition("=")
             try:
-                given[name.replace("-", "_")] = known[name](number)
+                given[known[name]] = int(number)
             except (KeyError, ValueError):
                 remedy = f"give NAME=NUMBER with one of the names {', '.join(known)}"
                 raise ConfigError("--threshold", text, remedy) from None
         return cls(**given)
-
-
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """Who is notified: a webhook's URL, or email addresses separated by semicolons.
-
-    `address` may be a reference to an environment variable, `$NAME`. A secret address must be one.
-    """
-
-    kind: Literal["webhook", "email"] = "webhook"
-    address: str = "$TALLYSTREAM_ALERT_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,30 +78,30 @@ class Settings:
 
     Args:
         flavour: "flux" for InfluxDB 2.x, or "prometheus".
-        datasource_url: the store's URL for Grafana; empty: its usual port on localhost.
-        datasource_name: the data source's name in Grafana; empty: "Tallystream Flux" and so on.
-        org: InfluxDB's organization.
         bucket: InfluxDB's bucket.
+        datasource_uid: the data source's uid in Grafana; empty: that of the generated data source.
+        datasource_url: the store's URL for Grafana; empty: its usual port on localhost.
+        org: InfluxDB's organization.
+        dashboards_path: the folder of the dashboards' files for Grafana.
         thresholds: when the alert rules fire.
         folder_title: the folder of the dashboards and rules.
         uid_prefix: the prefix of every uid; two systems in one Grafana need different ones.
-        runbook_url: the page that the alerts link to; the anchor is the rule's slug.
-        contact: who is notified.
+        runbook_url: the page that the alerts link to; the anchor is the end of the rule's uid.
 
     Raises:
         ConfigError: a setting can't be used.
     """
 
     flavour: Flavour = "flux"
-    datasource_url: str = ""
-    datasource_name: str = ""
-    org: str = "tallystream"
     bucket: str = "tallystream"
+    datasource_uid: str = ""
+    datasource_url: str = ""
+    org: str = "tallystream"
+    dashboards_path: str = "/var/lib/grafana/dashboards/tallystream"
     thresholds: Thresholds = field(default_factory=Thresholds)
     folder_title: str = "Tallystream"
     uid_prefix: str = "tallystream"
     runbook_url: str = "docs/runbook.md"
-    contact: Contact = field(default_factory=Contact)
 
     def __post_init__(self) -> None:
         if self.flavour not in FLAVOURS:
@@ -139,15 +124,6 @@ class Settings:
         return self.datasource_url or _URLS[self.flavour]
 
     @property
-    def name(self) -> str:
-        """The data source's name."""
-        return self.datasource_name or f"{self.folder_title} {_TITLES[self.flavour]}"
-
-    @property
-    def datasource_uid(self) -> str:
+    def source_uid(self) -> str:
         """The data source's uid."""
-        return self.uid(self.flavour)
-
-    def uid(self, name: str) -> str:
-        """Return the uid of the resource with this name; it never changes."""
-        return f"{self.uid_prefix}-{name}"
+        return self.datasource_uid or f"{self.uid_prefix}-{self.flavour}"

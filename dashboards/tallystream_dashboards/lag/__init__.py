@@ -1,5 +1,5 @@
 """Consumer lag: how far each consumer group is behind, by topic and partition.
 
 `collector` reads offsets from a broker, computes the lag and writes it to the store. The other modules are pure, except
-`reader` and `cli`, which read the store.
+`reader`, which reads the store.
 """

@@ -76,8 +76,7 @@ class RoundOffsets:
     `groups` are all groups that are collected, including those that could not be read. `deleted` are known groups that
     do not exist according to the broker. A group that is only missing from a listing is not deleted. `problems` are
     sentences, sorted. `bounds` has every partition that was read. The ends were
-    answered at `ts_ms` (epoch ms), which is the time of the round. If not `complete`, a broker did not answer the
-    listing, so there may be groups that are not known.
+    answered at `ts_ms` (epoch ms), which is the time of the round.
     """
 
     groups: tuple[GroupOffsets, ...]
@@ -85,4 +84,3 @@ class RoundOffsets:
     deleted: frozenset[str] = frozenset()
     bounds: Mapping[PartitionId, Bounds] = field(default_factory=dict)
     ts_ms: int = 0
-    complete: bool = True

@@ -1,9 +1,8 @@
-"""Samples of a group's committed offset in a partition, and the rates of production and consumption between them."""
+"""What a collector observes over time, packed, and the rates of production and consumption between observations."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,15 +15,11 @@ MIN_PERIOD_MS = 1000
 
 
 class OffsetSample(NamedTuple):
-    """The committed offset of a group in a partition, the partition's end and the group's members at one moment.
-
-    `members` is None if it is not known.
-    """
+    """The committed offset of a group in a partition, and the partition's end, at one moment."""
 
     ts_ms: int
     committed: int
     end: int
-    members: int | None = None
 
     @property
     def lag(self) -> int:
@@ -32,8 +27,7 @@ class OffsetSample(NamedTuple):
         return max(0, self.end - self.committed)
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """Records a second over a period, produced to and consumed from one or more partitions."""
 
     produced: float
@@ -50,53 +44,56 @@ def total(rates: Sequence[Rates]) -> Rates:
     return Rates(sum(one.produced for one in rates), sum(one.consumed for one in rates))
 
 
-_WIDTH = 4
-_UNKNOWN = -1
+class History:
+    """Numbers observed over time, in order, packed: a collector may have millions of observations.
 
-
-class OffsetSamples:
-    """The samples of one group in one partition, in order of time, packed: a collector may have a million.
-
-    Samples that equal both their neighbours are left out, and so are those that a window of `window_ms` does not need.
+    Those that equal both their neighbours are left out.
     """
 
-    __slots__ = ("_packed", "_window_ms")
+    __slots__ = ("_packed", "_width")
 
-    def __init__(self, window_ms: int) -> None:
-        self._window_ms = window_ms
+    def __init__(self, numbers: int) -> None:
+        self._width = 1 + numbers
         self._packed: array[int] = array("q")
 
     def __len__(self) -> int:
-        return len(self._packed) // _WIDTH
+        return len(self._packed) // self._width
+
+    def observe(self, ts_ms: int, *numbers: int) -> None:
+        """Add what was observed at a time, which must be later than all others."""
+        packed, width = self._packed, self._width
+        consecutive = len(packed) >= 2 * width and ts_ms - packed[-2 * width] <= MAX_GAP_MS
+        if consecutive and tuple(packed[1 - width :]) == numbers == tuple(packed[1 - 2 * width : -width]):
+            packed[-width] = ts_ms
+        else:
+            packed.extend((ts_ms, *numbers))
+
+    def drop_before(self, begin_ms: int) -> None:
+        """Drop what was observed before, but for the last observation: it was valid at `begin_ms`."""
+        packed, width, drop = self._packed, self._width, 0
+        while drop + width < len(packed) and packed[drop + width] < begin_ms:
+            drop += width
+        del packed[:drop]
+
+
+class OffsetSamples(History):
+    """The samples of one group in one partition that a window of `window_ms` needs."""
+
+    __slots__ = ("_window_ms",)
+
+    def __init__(self, window_ms: int) -> None:
+        super().__init__(2)
+        self._window_ms = window_ms
 
     def add(self, sample: OffsetSample) -> None:
         """Add a sample, which must be later than all others."""
-        packed = self._packed
-        values = (sample.committed, sample.end, _UNKNOWN if sample.members is None else sample.members)
-        consecutive = len(packed) >= 2 * _WIDTH and sample.ts_ms - packed[-2 * _WIDTH] <= MAX_GAP_MS
-        if consecutive and tuple(packed[-3:]) == values == tuple(packed[-_WIDTH - 3 : -_WIDTH]):
-            packed[-_WIDTH] = sample.ts_ms
-            return
-        packed.extend((sample.ts_ms, *values))
-        begin_ms, drop = sample.ts_ms - self._window_ms, 0
-        # The last sample before the window stays: it was valid when the window began.
-        while drop + _WIDTH < len(packed) and packed[drop + _WIDTH] < begin_ms:
-            drop += _WIDTH
-        del packed[:drop]
-
-    def forget_from(self, ts_ms: int) -> None:
-        """Forget the samples at `ts_ms` and later."""
-        packed = self._packed
-        while packed and packed[-_WIDTH] >= ts_ms:
-            del packed[-_WIDTH:]
+        self.observe(*sample)
+        self.drop_before(sample.ts_ms - self._window_ms)
 
     def all(self) -> list[OffsetSample]:
         """Return the samples, oldest first."""
         numbers = iter(self._packed)
-        return [
-            OffsetSample(ts_ms, committed, end, None if members == _UNKNOWN else members)
-            for ts_ms, committed, end, members in zip(numbers, numbers, numbers, numbers, strict=True)
-        ]
+        return list(map(OffsetSample, numbers, numbers, numbers))
 
     def rates(self, now_ms: int) -> tuple[Rates | None, Rates | None]:
         """Return the rates over the window and over its newer half. The difference shows how uncertain they are."""
@@ -107,16 +104,16 @@ class OffsetSamples:
 
         If an end or an offset went back (a recreated topic, a rewind), its rate is 0, not negative.
         """
-        packed, size = self._packed, len(self._packed)
+        packed, width, size = self._packed, self._width, len(self._packed)
         at = 0
         while at < size and packed[at] < begin_ms:
-            at += _WIDTH
+            at += width
         first_ms = packed[at] if at < size else begin_ms
         # Unchanged samples are left out, so the sample just before the period was still valid when it began.
-        if 0 < at < size and packed[at] > begin_ms and packed[at] - packed[at - _WIDTH] <= MAX_GAP_MS:
-            at, first_ms = at - _WIDTH, begin_ms
-        if size - at < 2 * _WIDTH or packed[-_WIDTH] - first_ms < MIN_PERIOD_MS:
+        if 0 < at < size and packed[at] > begin_ms and packed[at] - packed[at - width] <= MAX_GAP_MS:
+            at, first_ms = at - width, begin_ms
+        if size - at < 2 * width or packed[-width] - first_ms < MIN_PERIOD_MS:
             return None
-        seconds = (packed[-_WIDTH] - first_ms) / 1000
-        committed, end = packed[-_WIDTH + 1] - packed[at + 1], packed[-_WIDTH + 2] - packed[at + 2]
+        seconds = (packed[-width] - first_ms) / 1000
+        committed, end = packed[-2] - packed[at + 1], packed[-1] - packed[at + 2]
         return Rates(max(0, end) / seconds, max(0, committed) / seconds)

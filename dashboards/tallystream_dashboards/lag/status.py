@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
@@ -19,7 +19,9 @@ from tallystream_dashboards.lag.samples import MAX_GAP_MS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream_dashboards.lag.offsets import PartitionOffsets
     from tallystream_dashboards.lag.samples import OffsetSample
+    from tallystream_dashboards.lag.time_lag import TimeLag
 
 SLOTS = 10
 """Burrow evaluates ten commits; this module evaluates the lowest lag of each tenth of the window."""
@@ -35,6 +37,10 @@ class Status(IntEnum):
     STALL = 4
     STOP = 5
     ERR = 6
+
+
+STOPPED = (Status.STALL, Status.STOP)
+"""The statuses of a partition without progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,7 @@ class Rules:
                 raise ConfigError(option, value, "give seconds above 0")
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing."""
 
     status: Status
@@ -82,7 +87,51 @@ class Evaluation:
     notable: bool = False
 
 
-def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules, deleted: int = 0) -> Evaluation:
+CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
+
+_LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
+_OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
+
+
+def evaluate_partition(
+    offsets: PartitionOffsets,
+    samples: Sequence[OffsetSample],
+    time_lag: TimeLag | None,
+    *,
+    members: int | None,
+    now_ms: int,
+    rules: Rules,
+    open_from: int | None = None,
+) -> Evaluation:
+    """Return the evaluation of a partition by its samples, the last of which is current, and by its time lag.
+
+    `members` is the number of the group's members, `open_from` the offset where an open transaction begins, the last
+    stable offset; None: it is not known.
+    """
+    if offsets.committed is None:
+        return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
+    if offsets.lag is None:
+        return _past_end(samples, now_ms=now_ms, rules=rules)
+    waiting = offsets.lag - offsets.deleted
+    if offsets.deleted and waiting <= rules.allowed_lag:
+        evaluation = Evaluation(Status.OK, f"{waiting:,} other records wait.")
+    elif waiting > rules.allowed_lag and offsets.left:
+        evaluation = Evaluation(Status.WARN, _LEFT.format(waiting))
+    else:
+        evaluation = evaluate_samples(samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted)
+        if time_lag is not None:
+            evaluation = _by_age(evaluation, time_lag.seconds, rules=rules)
+    if open_from is not None and open_from < offsets.end and evaluation.status in STOPPED:
+        evaluation = evaluation._replace(reason=f"{evaluation.reason} {_OPEN.format(open_from)}")
+    if not offsets.deleted:
+        return evaluation
+    reason = f"{offsets.deleted:,} offsets were deleted before they were read. {evaluation.reason}"
+    return Evaluation(max(evaluation.status, Status.WARN), reason)
+
+
+def evaluate_samples(
+    samples: Sequence[OffsetSample], members: int | None, *, now_ms: int, rules: Rules, deleted: int = 0
+) -> Evaluation:
     """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
 
     Of the lag, `deleted` offsets wait no longer, because they were deleted.
@@ -100,7 +149,7 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
         return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
     idle_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if idle_s > rules.max_idle_s:
-        return _without_progress(last, last.lag - deleted, idle_s, rules)
+        return _without_progress(last.lag - deleted, members, idle_s, rules)
     evaluation = _with_progress(window, now_ms, rules)
     if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
         waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
@@ -108,7 +157,7 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
     return evaluation
 
 
-def evaluate_past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
+def _past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
     """Return the evaluation of a partition whose committed offset is past the end now.
 
     A consumer that works commits a valid offset soon. If it does not within the rules' `max_idle_s`, the status is
@@ -144,7 +193,7 @@ def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) ->
     return Evaluation(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
 
 
-def evaluate_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
+def _by_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
     """Return the evaluation, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
     for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
         if limit_s is not None and seconds > limit_s and evaluation.status < min(status, Status.REWIND):
@@ -211,13 +260,13 @@ def _rewound_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
     return highest
 
 
-def _without_progress(last: OffsetSample, lag: int, idle_s: float, rules: Rules) -> Evaluation:
+def _without_progress(lag: int, members: int | None, idle_s: float, rules: Rules) -> Evaluation:
     more = " or more" if idle_s >= rules.window_s else ""
     waiting = f"{lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s{more}"
-    if last.members:
-        members = "1 member" if last.members == 1 else f"{last.members:,} members"
-        return Evaluation(Status.STALL, f"{waiting}, although the group has {members}.")
-    return Evaluation(Status.STOP, f"{waiting}; the group has no members." if last.members == 0 else f"{waiting}.")
+    if members:
+        count = "1 member" if members == 1 else f"{members:,} members"
+        return Evaluation(Status.STALL, f"{waiting}, although the group has {count}.")
+    return Evaluation(Status.STOP, f"{waiting}; the group has no members." if members == 0 else f"{waiting}.")
 
 
 def _lows(window: Sequence[OffsetSample], rules: Rules, now_ms: int) -> list[int]:

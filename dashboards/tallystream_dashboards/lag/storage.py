@@ -1,23 +1,23 @@
-"""The points that the collector writes in each round, and how they are read. Pure.
+"""The points that the collector writes in each round, how they are read, and the same as JSON. Pure.
 
 There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A point that equals its neighbours is not written, for at most 30 s.
+rounds. A field has the name that it has in the state. A point that equals its neighbours is not written, for at most
+30 s.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point
-from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
-from tallystream_dashboards.lag.formatting import catches_up_in
+from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
 
@@ -26,75 +26,46 @@ LAG, ENDS, GROUPS, ROUNDS = ALL = LAG_MEASUREMENTS
 SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""
 
-PARTITION_FIELDS = (
-    *("committed", "end", "start", "members", "lag", "seconds", "bound", "produced", "consumed", "status", "reason"),
-    "stale",
+_JUDGED = ("status", "reason", *TimeLag._fields, *Rates._fields)
+_OFFSETS = ("start", "end", "committed")
+_PARTITION = ("lag", *_OFFSETS, "stale")
+_GROUP = (
+    *("lag", "max_lag", "partition_count", "unknown_partitions", "uncommitted_records", "members", "broker_state"),
+    *("since_ms", "seen_ms", "gone", "stale"),
 )
+PARTITION_FIELDS = (*_PARTITION, *_JUDGED)
 """The fields of a partition's points."""
-
-GROUP_FIELDS = (
-    *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
-    *("drain_high", "drain", "status", "reason", "since_ms", "members", "state", "gone", "stale"),
-    "seen_ms",
-)
+GROUP_FIELDS = (*_GROUP, *CatchUp._fields, *_JUDGED)
 """The fields of a group's points."""
 
 Fields = dict[str, Field]
 
 
-def partition_point(group: str, state: PartitionState, members: int | None, ts_ms: int) -> Point:
+def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
+    """Return a group as a JSON object, with its `partitions` or without. What is not known is null."""
+    of_partitions = [
+        {"topic": one.topic, "partition": one.partition, **_partition_fields(one)} for one in state.partitions
+    ]
+    return {"group": state.group, **_group_fields(state), **({"partitions": of_partitions} if partitions else {})}
+
+
+def partition_point(group: str, state: PartitionState, ts_ms: int) -> Point:
     """Return one partition of one group as a point, without the fields that are not known.
 
     The point of a stale partition has no offsets, so it is not a sample. One that is OK has no reason, unless it is
     notable.
     """
-    sample: dict[str, Field | None] = {
-        "committed": state.committed,
-        "start": state.start,
-        "end": state.end,
-        "members": members,
-    }
     evaluation = state.evaluation
-    has_reason = state.stale or evaluation.notable or evaluation.status is not Status.OK
-    fields: dict[str, Field | None] = {
-        **({"stale": True} if state.stale else sample),
-        "lag": state.lag,
-        "produced": state.rates.produced if state.rates else None,
-        "consumed": state.rates.consumed if state.rates else None,
-        "status": evaluation.status.name,
-        "reason": evaluation.reason if has_reason else None,
-        **_time_lag_fields(state.time_lag),
-    }
+    left_out = set(_OFFSETS if state.stale else ())
+    if not state.stale and not evaluation.notable and evaluation.status is Status.OK:
+        left_out.add("reason")
     tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
-    return Point(LAG, tags, _known(fields), ts_ms)
+    return Point(LAG, tags, _known(_partition_fields(state), left_out), ts_ms)
 
 
 def group_point(state: GroupState, ts_ms: int) -> Point:
-    """Return a group as a point."""
-    catch_up, rates = state.catch_up, state.rates
-    low_s, high_s = (catch_up.low_s, catch_up.high_s) if isinstance(catch_up, Between) else (None, None)
-    fields: dict[str, Field | None] = {
-        "lag": state.lag,
-        "max": state.max_lag,
-        "partitions": state.partition_count,
-        "unknown": state.unknown_partitions,
-        "unread": state.uncommitted_records,
-        "produced": rates.produced if rates else None,
-        "consumed": rates.consumed if rates else None,
-        "drain": catches_up_in(catch_up),
-        "drain_low": None if low_s is None else float(low_s),
-        "drain_high": None if high_s is None else float(high_s),
-        "status": state.evaluation.status.name,
-        "reason": state.evaluation.reason,
-        "since_ms": state.since_ms,
-        "members": state.members,
-        "state": state.broker_state or None,
-        "gone": state.gone,
-        "stale": state.stale or None,
-        "seen_ms": state.seen_ms if state.stale or state.gone else None,
-        **_time_lag_fields(state.time_lag),
-    }
-    return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)
+    """Return a group as a point, without the fields that are not known."""
+    return Point(GROUPS, {"group": state.group}, _known(_group_fields(state)), ts_ms)
 
 
 def ends_point(partition: PartitionId, bounds: Bounds, ts_ms: int) -> Point:
@@ -105,78 +76,47 @@ def ends_point(partition: PartitionId, bounds: Bounds, ts_ms: int) -> Point:
 
 def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> PartitionState:
     """Return one partition of one group from the fields of its point."""
-    lag = _int(fields, "lag")
-    reason = str(fields.get("reason", f"The lag is {lag:,}." if lag is not None else ""))
-    return PartitionState(
-        topic=topic,
-        partition=partition,
-        lag=lag,
-        time_lag=time_lag_of(fields.get("seconds"), fields.get("bound")),
-        rates=_rates(fields),
-        evaluation=Evaluation(status_of(fields.get("status")), reason),
-        start=_int(fields, "start"),
-        end=_int(fields, "end"),
-        committed=_int(fields, "committed"),
-        stale=bool(fields.get("stale", False)),
-    )
+    lag = fields.get("lag")
+    fields = {"reason": "" if lag is None else f"The lag is {lag:,}.", **fields}
+    return PartitionState(topic, partition, **_stored(fields, _PARTITION), **_judged_of(fields))
 
 
-def group_of(group: str, fields: Mapping[str, Field], ts_ms: int) -> GroupState:
-    """Return a group from the fields of its point at `ts_ms`, without its partitions."""
-    return GroupState(
-        group=group,
-        lag=_int(fields, "lag"),
-        time_lag=time_lag_of(fields.get("seconds"), fields.get("bound")),
-        rates=_rates(fields),
-        catch_up=_catch_up(fields),
-        evaluation=Evaluation(status_of(fields.get("status")), str(fields.get("reason", ""))),
-        partitions=(),
-        seen_ms=_int(fields, "seen_ms") or ts_ms,
-        max_lag=_int(fields, "max"),
-        partition_count=_int(fields, "partitions") or 0,
-        unknown_partitions=_int(fields, "unknown") or 0,
-        uncommitted_records=_int(fields, "unread") or 0,
-        members=_int(fields, "members"),
-        broker_state=str(fields.get("state", "")),
-        since_ms=_int(fields, "since_ms"),
-        gone=bool(fields.get("gone", False)),
-        stale=str(fields.get("stale", "")),
-    )
+def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
+    """Return a group from the fields of its point, without its partitions."""
+    catch_up = CatchUp(**_stored(fields, CatchUp._fields))
+    return GroupState(group, catch_up=catch_up, **_stored(fields, _GROUP), **_judged_of(fields))
 
 
-def time_lag_of(seconds: Field | None, bound: Field | None) -> TimeLag | None:
-    """Return a time lag from its two fields; None if it is not known."""
-    return TimeLag(float(seconds), exact=not bound) if isinstance(seconds, int | float) else None
+def _partition_fields(state: PartitionState) -> dict[str, Field | None]:
+    return {name: getattr(state, name) for name in _PARTITION} | _judged(state)
 
 
-def status_of(name: Field | None) -> Status:
-    """Return the status with this name; NOTFOUND if there is none."""
-    return Status.__members__.get(str(name), Status.NOTFOUND)
+def _group_fields(state: GroupState) -> dict[str, Field | None]:
+    return {name: getattr(state, name) for name in _GROUP} | state.catch_up._asdict() | _judged(state)
 
 
-def _time_lag_fields(time_lag: TimeLag | None) -> Fields:
-    return {} if time_lag is None else {"seconds": float(time_lag.seconds), "bound": not time_lag.exact}
+def _judged(state: PartitionState | GroupState) -> dict[str, Field | None]:
+    return {
+        "status": state.evaluation.status.name,
+        "reason": state.evaluation.reason,
+        **dict(zip(TimeLag._fields, state.time_lag or (None, None), strict=True)),
+        **dict(zip(Rates._fields, state.rates or (None, None), strict=True)),
+    }
 
 
-def _rates(fields: Mapping[str, Field]) -> Rates | None:
-    produced, consumed = fields.get("produced"), fields.get("consumed")
-    if not isinstance(produced, int | float) or not isinstance(consumed, int | float):
-        return None
-    return Rates(float(produced), float(consumed))
+def _judged_of(fields: Mapping[str, Field]) -> dict[str, Any]:
+    status = Status.__members__.get(str(fields.get("status")), Status.NOTFOUND)
+    return {
+        "evaluation": Evaluation(status, str(fields.get("reason", ""))),
+        "time_lag": TimeLag(**_stored(fields, TimeLag._fields)) if "seconds" in fields else None,
+        "rates": Rates(**_stored(fields, Rates._fields)) if "produced" in fields else None,
+    }
 
 
-def _catch_up(fields: Mapping[str, Field]) -> TimeToCatchUp:
-    low, high = fields.get("drain_low"), fields.get("drain_high")
-    if isinstance(low, int | float):
-        return Between(float(low), float(high) if isinstance(high, int | float) else None)
-    shown = fields.get("drain")
-    return next((one for one in CatchUp if one == shown), CatchUp.UNKNOWN)
+def _stored(fields: Mapping[str, Field], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: fields[name] for name in names if name in fields}
 
 
-def _int(fields: Mapping[str, Field], name: str) -> int | None:
-    value = fields.get(name)
-    return int(value) if isinstance(value, int | float) else None
-
-
-def _known(fields: Mapping[str, Field | None]) -> Fields:
-    return {name: value for name, value in fields.items() if value is not None}
+def _known(fields: Mapping[str, Field | None], left_out: Collection[str] = ()) -> Fields:
+    """Return the fields without those that are not known, or have nothing to tell."""
+    return {name: value for name, value in fields.items() if value not in (None, "") and name not in left_out}

@@ -10,11 +10,11 @@ to read may have a lag of a few "records", and an age. See `docs/lag.md`.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_dashboards.lag.samples import MAX_GAP_MS
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.samples import MAX_GAP_MS, History
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,20 @@ class TimeLag(NamedTuple):
 
     def after(self, seconds: float) -> TimeLag:
         """Return the time lag `seconds` later if nothing is consumed meanwhile. A time lag of 0 stays 0."""
-        return self if self == NO_LAG else TimeLag(self.seconds + seconds, self.exact)
+        return TimeLag(self.seconds + seconds, self.exact) if self.seconds else self
 
 
 NO_LAG = TimeLag(0.0)
+
+
+def text(value: TimeLag | None) -> str:
+    """Return a time lag as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
+    if value is None or (not value.exact and value.seconds < 1):
+        return formatting.DASH
+    if value == NO_LAG:
+        return "0 s"
+    shown = formatting.duration(value.seconds) if value.seconds >= 1 else "< 1 s"
+    return shown if value.exact else f"≥ {shown}"
 
 
 def worst(time_lags: Sequence[TimeLag | None]) -> TimeLag | None:
@@ -59,55 +69,43 @@ def max_observations(partitions: int) -> int:
     return max(MIN_PER_PARTITION, min(MAX_PER_PARTITION, MAX_OBSERVATIONS // max(1, partitions)))
 
 
-class EndOffsetHistory:
-    """The ends of one partition over time, without observations between two equal ones."""
+class EndOffsetHistory(History):
+    """The ends of one partition over the last hour."""
 
-    __slots__ = ("_ends", "_times_ms")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._times_ms: array[int] = array("q")
-        self._ends: array[int] = array("q")
-
-    def __len__(self) -> int:
-        return len(self._times_ms)
+        super().__init__(1)
 
     def add(self, ts_ms: int, end: int, *, limit: int = MAX_PER_PARTITION) -> None:
         """Add an observation, which must be later than all others, and keep at most `limit`.
 
         If the end falls (the topic was truncated or recreated), the history before is discarded.
         """
-        times_ms, ends = self._times_ms, self._ends
-        if ends and end < ends[-1]:
-            del times_ms[:], ends[:]
-        if len(ends) >= 2 and ends[-1] == ends[-2] == end and ts_ms - times_ms[-2] <= MAX_GAP_MS:
-            times_ms[-1] = ts_ms
-            return
-        times_ms.append(ts_ms)
-        ends.append(end)
-        while len(times_ms) > 2 and times_ms[1] < ts_ms - HISTORY_MS:
-            del times_ms[0], ends[0]
-        if len(times_ms) > limit:
+        packed = self._packed
+        if packed and end < packed[-1]:
+            del packed[:]
+        self.observe(ts_ms, end)
+        self.drop_before(ts_ms - HISTORY_MS)
+        if len(self) > limit:
             # Every other observation of the older half is dropped, so ages of recent records keep their precision.
-            del times_ms[1 : limit // 2 : 2], ends[1 : limit // 2 : 2]
-
-    def forget_from(self, ts_ms: int) -> None:
-        """Forget the observations at `ts_ms` and later."""
-        kept = bisect_left(self._times_ms, ts_ms)
-        del self._times_ms[kept:], self._ends[kept:]
+            for index in reversed(range(1, limit // 2, 2)):
+                del packed[2 * index : 2 * index + 2]
 
     def time_lag(self, committed: int | None, *, now_ms: int) -> TimeLag | None:
         """Return the age of the record at offset `committed`, the next one that the group will read.
 
         Return None if nothing is committed, or if the committed offset is past the newest end.
         """
-        if committed is None or not self._ends or committed > self._ends[-1]:
+        packed = self._packed
+        if committed is None or not packed or committed > packed[-1]:
             return None
-        if committed == self._ends[-1]:
+        if committed == packed[-1]:
             return NO_LAG
-        after = bisect_right(self._ends, committed)
-        latest_ms = self._times_ms[after]
-        if after == 0 or latest_ms - self._times_ms[after - 1] > MAX_GAP_MS:
+        after = bisect_right(range(len(self)), committed, key=lambda index: packed[2 * index + 1])
+        latest_ms, latest = packed[2 * after : 2 * after + 2]
+        if after == 0 or latest_ms - packed[2 * after - 2] > MAX_GAP_MS:
             return TimeLag((now_ms - latest_ms) / 1000, exact=False)
-        earliest_ms, before = self._times_ms[after - 1], self._ends[after - 1]
-        share = (committed - before) / (self._ends[after] - before)
+        earliest_ms, before = packed[2 * after - 2 : 2 * after]
+        share = (committed - before) / (latest - before)
         return TimeLag((now_ms - earliest_ms - share * (latest_ms - earliest_ms)) / 1000)

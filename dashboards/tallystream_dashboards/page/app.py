@@ -17,22 +17,22 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
-from tallystream_dashboards.data.period import RANGES
+from tallystream_dashboards.data.lines import RANGES
 from tallystream_dashboards.formatting import duration
-from tallystream_dashboards.page import components
+from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page import settings as page_settings
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
-from tallystream_dashboards.page.views import lag, metrics, runbook, top
+from tallystream_dashboards.page.views import lag, metrics, runbook
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.groups import GroupsNow
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.page.metrics_data import MetricsView
     from tallystream_dashboards.page.settings import PageSettings
 
@@ -43,7 +43,7 @@ def main() -> None:
     if settings is None:
         raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which passes the store")
     st.set_page_config(page_title="Tallystream", page_icon=components.ICON, layout="wide")
-    st.html(components.STYLE)
+    st.html(f"<style>{components.STYLE}</style>")
     selection = parse(st.query_params)
     title, moment, period = st.columns([7, 3, 6], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
@@ -120,7 +120,7 @@ def _draw(
 ) -> Selection:
     """Draw the top and the chosen view, and return the selection that it shows."""
     groups = read_groups_now(reader, period)
-    top.draw_banner(reader, settings, selection, period, groups, zone=zone)
+    banner.draw_banner(reader, settings, selection, period, groups, zone=zone)
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
     )

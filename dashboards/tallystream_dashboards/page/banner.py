@@ -1,17 +1,28 @@
-"""The banner at the top of every view: everything well, or what is not, since when, why, and what to do. Pure HTML."""
+"""The banner at the top of every view: everything well, or what is not, since when, why, and what to do."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
+import streamlit as st
+
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.observed import read_observed
+from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.page import components
 from tallystream_dashboards.page.links import page_link, runbook_link
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import tzinfo
 
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.groups import GroupsNow
+    from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.data.problems import Problem
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
@@ -20,23 +31,40 @@ SHOWN = 3
 """How many problems are shown at once. The others are behind a button."""
 MAX_PROBLEMS = 50
 """How many problems are listed."""
+OBSERVED_MS = 10_000
+"""How long the state of the pipeline is kept for all visitors, in ms: reading it takes an hour of points."""
 
-STYLE = """
-.banner { border-left: .35rem solid; border-radius: .3rem; padding: .6rem .9rem; overflow-wrap: anywhere; }
-.banner h2 { font-size: 1.15rem; padding: 0; margin: 0; }
-.banner.well { border-color: #158237; background: color-mix(in srgb, #158237 12%, transparent); }
-.banner.warning { border-color: #b85208; background: color-mix(in srgb, #e2660c 10%, transparent); }
-.banner.critical { border-color: #d9362b; background: color-mix(in srgb, #d9362b 10%, transparent); }
-.banner.unknown { border-color: #767b85; background: color-mix(in srgb, currentcolor 8%, transparent); }
-.stHtml .banner ol { margin: 0; padding: 0; list-style: none; }
-.banner li { margin: .6rem 0 0; padding: 0; }
-.banner p { margin: .1rem 0 0; font-size: .95rem; }
-.banner .severity { font-size: .75rem; text-transform: uppercase; letter-spacing: .04em; border: 1px solid;
-  border-radius: .3rem; padding: 0 .3rem; margin-right: .4rem; }
-.banner a + a { margin-left: .9rem; }
-.banner summary { margin-top: .6rem; cursor: pointer; }
-.stHtml a { color: inherit; text-decoration: underline; }
-"""
+
+def draw_banner(
+    reader: PointReader,
+    settings: PageSettings,
+    selection: Selection,
+    period: Period,
+    groups: GroupsNow,
+    *,
+    zone: tzinfo,
+) -> None:
+    """Draw whether everything is well; nothing over an empty store."""
+    if groups.round_ms is None and not reader.measurements():
+        return
+    # Of now it is valid for a time, of the past for its moment only.
+    slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
+    observed = replace(_observed(settings.store.spec, slot, reader, period), round_ms=groups.round_ms)
+    found = problems(groups.states, observed, now_ms=period.end_ms)
+    clock = components.clock(zone, period.end_ms)
+    lag_known = groups.round_ms is not None
+    st.html(banner(found, settings, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
+
+
+# Streamlit leaves parameters that begin with an underscore out of the key.
+@st.cache_data(ttl=60, max_entries=50, show_spinner=False)
+def _observed(
+    store: str,  # noqa: ARG001 - a part of the key
+    slot: int,  # noqa: ARG001 - a part of the key
+    _reader: PointReader,
+    _period: Period,
+) -> Observed:
+    return read_observed(_reader, end_ms=_period.end_ms, until_ms=_period.until_ms)
 
 
 def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:

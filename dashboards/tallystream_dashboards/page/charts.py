@@ -6,11 +6,12 @@ legend is separate from the chart because it would take space from the lines.
 
 from __future__ import annotations
 
+import json
 import re
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import pandas as pd
 
 from tallystream_dashboards import formatting
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
 
-TIME, VALUE, HIGH, SERIES, COLOR = "time", "value", "high", "series", "color"
+TIME, VALUE, SERIES, COLOR = "time", "value", "series", "color"
 
 COLORS = (
     "#2b74c4",
@@ -36,39 +37,22 @@ COLORS = (
     "#b04866",
 )
 """One colour for each line. Each has a contrast of 3 or more with the light and the dark background."""
-OTHERS = "#8a8f98"
 
-_CLOCK = (
-    "hours(datum.value) + minutes(datum.value) + seconds(datum.value) == 0 ? timeFormat(datum.value, '%b %d') : "
-    "timeFormat(datum.value, seconds(datum.value) ? '%H:%M:%S' : '%H:%M')"
-)
-"""Times of day with 24 hours, in the browser's zone, and the date at midnight."""
-
-_SHOWN = f"format(datum.{VALUE}, ',.10~g') + (isValid(datum.{HIGH}) ? ' to ' + format(datum.{HIGH}, ',.10~g') : '')"
-"""A point's value; in the band, the lowest and the highest value."""
+_SPEC = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
 
 
 def rows(chart: ChartData) -> pd.DataFrame:
-    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour.
-
-    The band of the other lines has its lower edge as value and its upper edge in the column `high`.
-    """
+    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour."""
     colors = _color_numbers(line.label for line in chart.lines)
-    points: list[tuple[int, float | None, float | None, str, int]] = [
-        (time, value, None, line.label, colors[line.label])
+    points: list[tuple[int, float | None, str, int]] = [
+        (time, value, line.label, colors[line.label])
         for line in chart.lines
         for time, value in zip(line.times_ms, line.values, strict=True)
     ]
-    if chart.others is not None:
-        band = chart.others
-        points += [
-            (time, low, high, band.label, len(COLORS))
-            for time, low, high in zip(band.times_ms, band.lows, band.highs, strict=True)
-        ]
     points += _edges(chart)
-    table = pd.DataFrame(points, columns=[TIME, VALUE, HIGH, SERIES, COLOR])
+    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES, COLOR])
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
-    table[[VALUE, HIGH]] = table[[VALUE, HIGH]].astype("float64")
+    table[VALUE] = table[VALUE].astype("float64")
     table[COLOR] = table[COLOR].astype("int8")
     return table
 
@@ -79,13 +63,10 @@ def legend(title: str, chart: ChartData) -> str:
     if len(chart.lines) < 2:
         return summary
     colors = _color_numbers(line.label for line in chart.lines)
-    entries = [(label, COLORS[number]) for label, number in colors.items()]
-    if chart.others is not None:
-        entries.append((chart.others.label, OTHERS))
     # The title shows names that are cut off. The tab index allows scrolling the list by keyboard.
     items = "".join(
-        f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
-        for label, color in entries
+        f'<li title="{escape(label)}"><i style="background:{COLORS[number]}"></i>{escape(label)}</li>'
+        for label, number in colors.items()
     )
     return f'{summary}<ul class="chart-legend" tabindex="0" aria-label="Lines of {escape(title)}">{items}</ul>'
 
@@ -100,8 +81,7 @@ def text(title: str, chart: ChartData) -> str:
             parts.append(
                 f"{line.label}: {newest}, from {formatting.number(min(known))} to {formatting.number(max(known))}"
             )
-    others = [chart.others.label] if chart.others is not None else []
-    return f"{title}, newest value and range of each line. {'; '.join([*parts, *others])}."
+    return f"{title}, newest value and range of each line. {'; '.join(parts)}."
 
 
 def _color_numbers(labels: Iterable[str]) -> dict[str, int]:
@@ -115,11 +95,11 @@ def _natural(label: str) -> list[tuple[int, str]]:
     return [(len(part), part) if index % 2 else (0, part) for index, part in parts]
 
 
-def _edges(chart: ChartData) -> list[tuple[int, float | None, float | None, str, int]]:
+def _edges(chart: ChartData) -> list[tuple[int, float | None, str, int]]:
     """Return points without a value at the ends of the period, so that the axis covers all of it."""
     first = chart.lines[0]
     return [
-        (time, None, None, first.label, 0)
+        (time, None, first.label, 0)
         for time, missing in zip(
             chart.period_ms,
             (first.times_ms[0] > chart.period_ms[0], first.times_ms[-1] < chart.period_ms[1]),
@@ -129,55 +109,21 @@ def _edges(chart: ChartData) -> list[tuple[int, float | None, float | None, str,
     ]
 
 
-def spec(
-    title: str, *, step: bool, integers: bool = False, others: bool = False, events: Sequence[Event] = ()
-) -> dict[str, Any]:
+def spec(title: str, *, step: bool, integers: bool = False, events: Sequence[Event] = ()) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
 
-    With `others` there is an area behind the lines. Each event is a thin vertical line with its text as tooltip.
+    Each event is a thin vertical line with its text as tooltip. One layer both selects the nearest point and marks it:
+    a layer for the mark alone would usually be empty, and Vega warns about empty layers at every refresh.
     """
-    base = alt.Chart(alt.NamedData("rows"))
-    nearest = alt.selection_point(
-        name="near", nearest=True, on="pointerover", clear="pointerout", fields=[TIME], empty=False
-    )
-    axis = alt.Axis(format=",d" if integers else ",.3~f", tickMinStep=1 if integers else 0, tickCount=5, title=None)
-    x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
-    # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
-    from_zero = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]})
-    scale = from_zero if integers else alt.Scale(zero=False, nice=True)
-    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=scale)
-    colors = alt.Scale(domain=list(range(len(COLORS) + 1)), range=[*COLORS, OTHERS])
-    color = alt.Color(f"{COLOR}:N", legend=None, scale=colors)
-    curve: Literal["step-after", "linear"] = "step-after" if step else "linear"
-    lines = base.mark_line(interpolate=curve, strokeWidth=2).encode(x=x, y=y, color=color)
-    tooltip = [
-        alt.Tooltip(f"{SERIES}:N", title="series"),
-        alt.Tooltip("shown:N", title=title),
-        alt.Tooltip(f"{TIME}:T", title="time", format="%Y-%m-%d %H:%M:%S"),
-    ]
-    # One layer both selects the nearest point and marks it. A separate layer for the mark would usually be empty, and
-    # Vega warns about empty layers at every refresh.
-    points = (
-        base.transform_calculate(shown=_SHOWN)
-        .mark_point(filled=True, size=70)
-        .encode(
-            x=x, y=y, color=color, tooltip=tooltip, opacity=alt.when(nearest).then(alt.value(1)).otherwise(alt.value(0))
-        )
-        .add_params(nearest)
-    )
-    layers = [lines, points]
-    if others:
-        lines = lines.transform_filter(alt.datum[COLOR] < len(COLORS))
-        area = base.mark_area(interpolate=curve, opacity=0.25, line={"color": OTHERS, "strokeWidth": 1})
-        edges = area.encode(x=x, y=y, y2=alt.Y2(HIGH), color=color)
-        layers = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
-    chart: dict[str, Any] = alt.layer(*layers).properties(height=260).to_dict(validate=True)
-    chart.pop("data", None)
-    # The text below the chart has the values: a description here would draw the chart again at each refresh.
-    chart["description"] = f"Chart: {title}. Its values are in the text that follows."
-    chart["config"] = {**chart.get("config", {}), "aria": True, "mark": {"aria": False}, "axis": {"aria": False}}
-    for layer in chart["layer"]:
-        layer.pop("data", None)
+    chart: dict[str, Any] = json.loads(_SPEC.replace("TITLE", title))
+    (drawn,) = chart["layer"]
+    drawn["encoding"]["color"]["scale"] = {"domain": list(range(len(COLORS))), "range": list(COLORS)}
+    if step:
+        drawn["layer"][0]["mark"]["interpolate"] = "step-after"
+    if integers:
+        drawn["encoding"]["y"]["axis"] |= {"format": ",d", "tickMinStep": 1}
+        # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
+        drawn["encoding"]["y"]["scale"] = {"zero": True, "nice": True, "domain": {"unionWith": [0, 1]}}
     # There are few events, so they are in the specification, which changes only when there is a new one.
     if events:
         chart["layer"].insert(0, _marks(events))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.page import banner, charts, html_table
+from tallystream_dashboards.page import charts, html_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import tzinfo
-
-    import pandas as pd
 
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
@@ -27,46 +26,21 @@ ICON = (
 )
 """The page's icon, inline: Streamlit would load its own from the internet."""
 
-_LAYOUT_STYLE = """
-.stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
-[data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
-[data-testid="stCaptionContainer"] { opacity: .85 !important; }
-[data-stale="true"] { opacity: 1 !important; transition: none !important; }
-.stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
-  margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
-.stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
-.sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-.stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
-@media (max-width: 640px) {
-  .stMainBlockContainer { padding-top: 1rem; }
-  h1 { font-size: 1.6rem !important; padding: 0 !important; }
-  .st-key-view [role="radiogroup"] { flex-wrap: wrap; }
-  [data-testid="stMetricValue"] { font-size: 1.5rem !important; }
-  :is([data-testid="stMetricLabel"], [data-testid="stMetricValue"]) * { white-space: normal !important; }
-  .stColumn:has(> div > [data-testid="stElementContainer"] > [data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
-}
-.chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
-"""
-STYLE = f"<style>{_LAYOUT_STYLE}{html_table.STYLE}{banner.STYLE}</style>"
-"""Narrow margins, digits of equal width, no fading during a refresh, scrolling legends, text tables, the banner."""
+STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
+    **dict.fromkeys(Status, "red"),
     Status.OK: "green",
     Status.NOTFOUND: "gray",
     Status.WARN: "orange",
-    Status.REWIND: "red",
-    Status.STALL: "red",
-    Status.STOP: "red",
-    Status.ERR: "red",
 }
 
 
-def table(content: pd.DataFrame, *, caption: str, key: str) -> None:
+def table(rows: Sequence[Mapping[str, Any]], *, caption: str, key: str) -> None:
     """Draw a table whose text wraps, so that it is shown in full on a screen of any width."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
-        st.html(html_table.html_table(content, colors, caption=caption))
+        st.html(html_table.html_table(rows, colors, caption=caption))
 
 
 def chart(
@@ -84,7 +58,7 @@ def chart(
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
             charts.rows(data),
-            charts.spec(title, step=step, integers=integers, others=data.others is not None, events=events),
+            charts.spec(title, step=step, integers=integers, events=events),
             key=key,
         )
         st.html(charts.legend(title, data))

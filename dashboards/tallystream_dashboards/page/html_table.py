@@ -18,8 +18,6 @@ from tallystream_dashboards.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
-
 _HARMLESS = re.compile(r"""["'(≥]*[^\W_]+(?:[-_.,/'%+][^\W_]+)*[%)"',.:;?!]*|[·≥]""")
 _ADDRESS = re.compile(r"www\.", re.IGNORECASE)
 _LIST = re.compile(r"\d+[.)]")
@@ -50,33 +48,6 @@ WIDTH, HEIGHT = 100, 24
 MAX_DIGITS = 4
 """The digits of the values in a sparkline's text."""
 
-STYLE = """
-.text-table { width: 100%; border-collapse: collapse; font-size: .875rem; }
-.text-table caption { text-align: left; padding: 0 .5rem .2rem; font-weight: 600; }
-.text-table th { text-align: left; font-weight: 400; white-space: nowrap; }
-.text-table thead th { opacity: .75; }
-.text-table th, .text-table td { padding: .35rem .5rem; vertical-align: top;
-  border-bottom: 1px solid color-mix(in srgb, currentcolor 15%, transparent); }
-.text-table td, .text-table tbody th { white-space: nowrap; }
-.text-table .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
-.text-table .number { text-align: right; font-variant-numeric: tabular-nums; }
-.text-table img { display: block; max-width: none; }
-.text-table .badge { justify-self: start; padding: .05rem .4rem; border-radius: .4rem; font-size: .8rem; }
-.text-table .green { background: color-mix(in srgb, #158237 22%, transparent); }
-.text-table .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
-.text-table .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
-.text-table .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
-.table-box { max-height: 44rem; overflow: auto; }
-@media (max-width: 640px) {
-  .text-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  .text-table, .text-table caption, .text-table tbody, .text-table tr { display: block; }
-  .text-table tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
-  .text-table td, .text-table tbody th, .text-table td.number { border: 0; padding: .1rem 0; display: grid;
-    grid-template-columns: 6.5rem 1fr; text-align: left; white-space: normal; overflow-wrap: anywhere; }
-  .text-table td::before, .text-table tbody th::before { content: attr(data-name); opacity: .75; }
-  .table-box { max-height: none; }
-}
-"""
 
 _WORDS = {"Group", "Topic", "Why", "Metric", "Tags", "Event"}
 _NUMBERS = {
@@ -85,16 +56,17 @@ _NUMBERS = {
 }
 
 
-def html_table(content: pd.DataFrame, colors: Mapping[str, str], *, caption: str) -> str:
+def html_table(rows: Sequence[Mapping[str, Any]], colors: Mapping[str, str], *, caption: str) -> str:
     """Return the table as HTML. Lists of text become badges in their `colors`, lists of numbers a sparkline.
 
     The roles are those that the elements have. Without them a screen reader would not find a table on a narrow screen,
     where the rows are blocks. The box can be scrolled by keyboard.
     """
-    head = "".join(f'<th role="columnheader" scope="col"{_kind(name)}>{escape(name)}</th>' for name in content.columns)
+    names = rows[0] if rows else ()
+    head = "".join(f'<th role="columnheader" scope="col"{_kind(name)}>{escape(name)}</th>' for name in names)
     body = "".join(
-        f'<tr role="row">{"".join(_column(str(name), value, colors, first=not at) for at, (name, value) in row)}</tr>'
-        for row in (enumerate(record.items()) for record in content.to_dict(orient="records"))
+        f'<tr role="row">{"".join(_column(*cell, colors, first=not at) for at, cell in enumerate(row.items()))}</tr>'
+        for row in rows
     )
     return (
         f'<div class="table-box" role="region" aria-label="{escape(caption)}" tabindex="0"><table class="text-table" '

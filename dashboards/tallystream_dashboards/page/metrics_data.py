@@ -17,8 +17,8 @@ from tallystream_dashboards.lag.storage import ALL as LAGS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.data.period import Period
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.page.url_state import Selection
 
 MAX_EVENTS = 50
@@ -69,7 +69,8 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
-    newest = [series for name in names[: sums.MAX_MEASUREMENTS] for series in _newest(reader, name, period.until_ms)]
+    shown = names[: sums.MAX_MEASUREMENTS]
+    newest = [series for name in shown for series in sums.read_sums(reader, name, at_ms=period.until_ms)]
     metrics = sums.metrics(newest)
     offered = (_with_positions(metrics) if selection.view == "twice" else []) or metrics
     apps = sorted({metric.app for metric in offered})
@@ -145,14 +146,6 @@ def _default(metrics: Sequence[sums.Metric]) -> str | None:
     """Return the default metric: the application's metrics precede the reporter's own, then counters the others."""
     first = min(metrics, key=lambda one: (one.of_reporter, one.type != "counter", one.name), default=None)
     return None if first is None else first.name
-
-
-def _newest(reader: PointReader, name: str, at_ms: int) -> list[Series]:
-    """Return the newest value of each field of a measurement's sums."""
-    always = reader.read(name, sums.ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)
-    fields = sums.fields(one.tags.get("metric_type", "") for one in always)
-    others = [field for field in fields if field not in sums.ALWAYS]
-    return [*always, *reader.read(name, others, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)]
 
 
 def _history(reader: PointReader, name: str, types: set[str], app: str | None, period: Period) -> list[sums.Metric]:

@@ -7,7 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator import times
-from tallystream_dashboards.data.period import RANGES, Period
+from tallystream_dashboards.data.lines import RANGES, Period
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.instance_states import Instance, read_instances
-from tallystream_dashboards.data.period import RANGES, Period
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
+from tallystream_dashboards.data.lines import RANGES, Period
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TextIO
+    from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
 
@@ -39,24 +37,12 @@ class InstancesSettings(TableSettings):
         if self.range not in RANGES:
             raise ConfigError("--range", self.range, f"give one of {', '.join(RANGES)}")
 
-
-def run(settings: InstancesSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print the instances to `out` (standard output) and return the exit code.
-
-    The code is 0 if there are instances, 1 if there are none, and 3 if the store can't be read; then the output says
-    so. With `watch` it is read again. Must be called in the main thread.
-
-    Raises:
-        ConfigError: the store's settings can't work.
-    """
-
-    def read(reader: PointReader, at_ms: int) -> Shown:
-        period = Period(at_ms - RANGES[settings.range] * 1000, at_ms, at_ms + 1)
-        found = read_instances(reader, settings.app, period, metric=settings.metric)
-        objects = [_json(one, settings) for one in found]
-        return table_or_json(settings, objects, _table(found, at_ms, settings), _nothing(settings))
-
-    return show(settings, read, out, clock=clock)
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return a line for each instance. The exit code is 0 if there are instances, 1 if there are none."""
+        period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
+        found = read_instances(reader, self.app, period, metric=self.metric)
+        objects = [_json(one, self) for one in found]
+        return self.rows_or_json(objects, _table(found, at_ms, self), _nothing(self))
 
 
 def _nothing(settings: InstancesSettings) -> str:

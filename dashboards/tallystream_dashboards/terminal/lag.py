@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag, why
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.lag.storage import SLOT_MS
-from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.lag.storage import SLOT_MS, group_json
+from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned, json_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TextIO
+    from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.lag.state import GroupState
@@ -39,23 +37,24 @@ class ShowSettings(TableSettings):
 
     group: str | None = None
 
-
-def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print the lag to `out` (standard output) and return the exit code: 0 (OK), 1 (WARN), 2 (ERR) or 3 (unknown).
-
-    If the store can't be read, the output says so and the code is 3; with `watch` it is read again. Must be called in
-    the main thread.
-
-    Raises:
-        ConfigError: the store's settings can't work.
-    """
-
-    def read(reader: PointReader, at_ms: int) -> Shown:
-        states, problem = _read(reader, settings, at_ms)
-        text = _text(states, settings) if states or settings.json else ""
-        return Shown(text, problem, UNKNOWN if problem else exit_code(states, group=settings.group))
-
-    return show(settings, read, out, clock=clock)
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return a line for each group, or a group with its partitions. The exit code is that of `exit_code`."""
+        if self.group is None:
+            states = read_groups(reader, at_ms=at_ms)
+        else:
+            one = read_group(reader, self.group, at_ms=at_ms)
+            states = [] if one is None else [one]
+        problem = outdated(last_round_ms(reader, at_ms=at_ms), at_ms, past=self.at_ms is not None)
+        if not problem and not states:
+            name = f"the group {self.group!r}" if self.group is not None else "any group"
+            problem = f"The store has no lag of {name}. Check the name and the collector's --include."
+        code = UNKNOWN if problem else exit_code(states, group=self.group)
+        if self.json:
+            text = json_lines(group_json(state, partitions=self.group is not None) for state in states)
+        else:
+            text = table(states) if states else ""
+            text += f"\n{partitions_table(states[0])}" if states and self.group is not None else ""
+        return Shown(text, problem, code)
 
 
 def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:
@@ -76,12 +75,12 @@ def table(states: Sequence[GroupState]) -> str:
         (
             state.group,
             state.status_name,
-            lag_range(state),
-            time_lag(state.time_lag),
-            _per_second(state, produced=True),
-            _per_second(state, produced=False),
-            catches_up_in(state.catch_up),
-            why(state),
+            state.lag_text,
+            time_lag.text(state.time_lag),
+            formatting.rate(state.rates.produced if state.rates else None),
+            formatting.rate(state.rates.consumed if state.rates else None),
+            state.catch_up.drain,
+            state.evaluation.reason,
         )
         for state in states
     ]
@@ -95,21 +94,12 @@ def partitions_table(state: GroupState) -> str:
             one.name,
             one.evaluation.status.name,
             formatting.number(one.lag),
-            time_lag(one.time_lag),
+            time_lag.text(one.time_lag),
             one.evaluation.reason,
         )
         for one in state.partitions
     ]
     return aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows], right=_RIGHT)
-
-
-def _read(reader: PointReader, settings: ShowSettings, at_ms: int) -> tuple[list[GroupState], str]:
-    states = _states(reader, settings, at_ms)
-    problem = outdated(last_round_ms(reader, at_ms=at_ms), at_ms, past=settings.at_ms is not None)
-    if not problem and not states:
-        name = f"the group {settings.group!r}" if settings.group is not None else "any group"
-        problem = f"The store has no lag of {name}. Check the name and the collector's --include."
-    return states, problem
 
 
 def outdated(last_ms: int | None, at_ms: int, *, past: bool = False) -> str:
@@ -126,22 +116,3 @@ def outdated(last_ms: int | None, at_ms: int, *, past: bool = False) -> str:
             "known. Check that the collector runs: `tallystream status`."
         )
     return ""
-
-
-def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[GroupState]:
-    if settings.group is None:
-        return read_groups(reader, at_ms=at_ms)
-    state = read_group(reader, settings.group, at_ms=at_ms)
-    return [] if state is None else [state]
-
-
-def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:
-    if settings.json:
-        return json_lines(group_json(state, partitions=settings.group is not None) for state in states)
-    return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
-
-
-def _per_second(state: GroupState, *, produced: bool) -> str:
-    if state.rates is None:
-        return formatting.DASH
-    return formatting.number(round(state.rates.produced if produced else state.rates.consumed, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
 
-    Read = Callable[[PointReader, int], "Shown"]
-
 FOUND, NOTHING, UNREADABLE = 0, 1, 3
 """Exit codes: there is something to show, there is nothing, the store can't be read."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 
 
+class Shown(NamedTuple):
+    """What is shown: the text, a sentence about what is wrong (empty if nothing is), and the exit code."""
+
+    text: str
+    problem: str
+    code: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableSettings:
+class TableSettings(ABC):
     """Settings of a command that shows a table from the store, or from the newest sums on a cluster.
 
     `at_ms` is the moment to show, epoch ms; None: now.
@@ -52,23 +59,23 @@ class TableSettings:
         if self.watch and self.at_ms is not None:
             raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
 
+    @abstractmethod
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return what the command shows of a moment, epoch ms.
 
-class Shown(NamedTuple):
-    """What is shown: the text, a sentence about what is wrong (empty if nothing is), and the exit code."""
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """
 
-    text: str
-    problem: str
-    code: int
+    def rows_or_json(self, objects: Sequence[dict[str, Any]], table: str, nothing: str) -> Shown:
+        """Return the objects as JSON or as a table; `nothing` is the sentence if there are none."""
+        if not objects:
+            return Shown("", nothing, NOTHING)
+        return Shown(json_lines(objects) if self.json else table, "", FOUND)
 
 
-def show(
-    settings: TableSettings,
-    read: Read,
-    out: TextIO | None = None,
-    *,
-    clock: Callable[[], float] = time.time,
-) -> int:
-    """Write what `read` returns of the store at a moment, epoch ms, to `out` (standard output). Return its exit code.
+def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
+    """Write what a command shows to `out` (standard output), and return its exit code.
 
     With `watch`, do it again every `every_s` seconds, until SIGTERM or Ctrl-C. With `json` the output is for programs,
     so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3.
@@ -82,7 +89,7 @@ def show(
     with stop_on_signals() as stop:
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-            text, problem, code = _read(settings, opened, read, at_ms)
+            text, problem, code = _read(settings, opened, at_ms)
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(text)
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
@@ -99,20 +106,13 @@ def _opener(store: StoreSettings | Cluster) -> Callable[[], PointReader]:
     return LatestReader(store).refresh
 
 
-def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read, at_ms: int) -> Shown:
+def _read(settings: TableSettings, opened: Callable[[], PointReader], at_ms: int) -> Shown:
     try:
         with closing(opened()) as reader:
-            return read(reader, at_ms)
+            return settings.shown(reader, at_ms)
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
         return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
-
-
-def table_or_json(settings: TableSettings, objects: Sequence[dict[str, Any]], table: str, nothing: str) -> Shown:
-    """Return the objects as JSON or as a table, as the settings ask; `nothing` is the sentence if there are none."""
-    if not objects:
-        return Shown("", nothing, NOTHING)
-    return Shown(json_lines(objects) if settings.json else table, "", FOUND)
 
 
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:

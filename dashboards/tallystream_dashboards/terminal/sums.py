@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,12 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import rate
 from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TextIO
+    from collections.abc import Sequence
 
-    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_aggregator.sinks.base import PointReader
 
 WINDOW_MS = 60_000
 """The time over which a rate is computed."""
@@ -50,24 +48,11 @@ class SumsSettings(TableSettings):
         """Whether the newest sums are read from the topic, without their rates."""
         return not isinstance(self.store, StoreSettings)
 
-
-def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print the sums to `out` (standard output) and return the exit code.
-
-    The code is 0 if there are sums, 1 if there are none, and 3 if the store can't be read; then the output says so.
-    With `watch` it is read again. Must be called in the main thread.
-
-    Raises:
-        ConfigError: the store's settings can't work.
-    """
-
-    def read(reader: PointReader, at_ms: int) -> Shown:
-        found = read_sums(reader, at_ms=at_ms, pattern=settings.pattern, app=settings.app)
-        rates = [None if settings.from_topic else rate_of(one, at_ms) for one in found]
-        objects = list(map(sum_json, found, rates))
-        return table_or_json(settings, objects, _table(found, rates, at_ms), _nothing(settings))
-
-    return show(settings, read, out, clock=clock)
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return a line for each sum. The exit code is 0 if there are sums, 1 if there are none."""
+        found = read_sums(reader, at_ms=at_ms, pattern=self.pattern, app=self.app)
+        rates = [None if self.from_topic else rate_of(one, at_ms) for one in found]
+        return self.rows_or_json(list(map(sum_json, found, rates)), _table(found, rates, at_ms), _nothing(self))
 
 
 def read_sums(
@@ -82,21 +67,13 @@ def read_sums(
         one
         for name in reader.measurements()
         if name not in LAGS and is_sum(name) and _is_selected(name, pattern)
-        for one in _series(reader, name, at_ms, app)
+        for one in sums.read_sums(reader, name, at_ms=at_ms, window_ms=WINDOW_MS, app=app)
     ]
     return [metric for metric in sums.metrics(series) if metric.type]
 
 
 def _is_selected(name: str, pattern: str | None) -> bool:
     return fnmatchcase(name, pattern) if pattern is not None else not name.startswith(sums.REPORTER)
-
-
-def _series(reader: PointReader, name: str, at_ms: int, app: str | None) -> list[Series]:
-    tags = None if app is None else {"app": app}
-    always = reader.read(name, sums.ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, tags=tags, last_before=True)
-    fields = sums.fields(one.tags.get("metric_type", "") for one in always)
-    start_ms = at_ms - WINDOW_MS
-    return reader.read(name, fields, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if always else []
 
 
 def _nothing(settings: SumsSettings) -> str:

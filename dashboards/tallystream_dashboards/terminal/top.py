@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
-from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.reader import last_round_ms, read_groups
+from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, json_lines
 from tallystream_dashboards.terminal.sums import rate_of, read_sums, sum_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TextIO
-
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.problems import Problem
     from tallystream_dashboards.data.sums import Metric
@@ -50,21 +47,15 @@ class Overview:
         }
 
 
-def run(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print the state to `out` (standard output) and return the exit code: 0, or 3 if the store can't be read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopSettings(TableSettings):
+    """Settings of `tallystream top`, those of every table."""
 
-    With `watch` it is read again. A screen has the rows that fit the terminal. Must be called in the main thread.
-
-    Raises:
-        ConfigError: the store's settings can't work.
-    """
-
-    def read(reader: PointReader, at_ms: int) -> Shown:
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return one screen, of rows that fit the terminal."""
         state = read_overview(reader, at_ms)
-        text = json_lines([state.as_json()]) if settings.json else screen(state, *shutil.get_terminal_size())
+        text = json_lines([state.as_json()]) if self.json else screen(state, *shutil.get_terminal_size())
         return Shown(text, "", FOUND)
-
-    return show(settings, read, out, clock=clock)
 
 
 def read_overview(reader: PointReader, at_ms: int) -> Overview:
@@ -119,7 +110,7 @@ def _head(state: Overview) -> list[str]:
 
 def _groups(state: Overview, rows: int) -> str:
     cells = [
-        (one.status_name, lag_range(one), time_lag(one.time_lag), catches_up_in(one.catch_up), one.group)
+        (one.status_name, one.lag_text, time_lag.text(one.time_lag), one.catch_up.drain, one.group)
         for one in state.groups[:rows]
     ]
     head = ("STATUS", "LAG", "TIME LAG", "CATCHES UP IN", _heading("GROUP", rows, len(state.groups)))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.duplicates import Duplicates, read_duplicates_of_app
-from tallystream_dashboards.data.period import Period
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
+from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TextIO
+    from collections.abc import Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
 
@@ -27,23 +25,11 @@ class TwiceSettings(TableSettings):
 
     app: str
 
-
-def run(settings: TwiceSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
-    """Print, for each counter with positions, the records processed twice to `out` (standard output).
-
-    Return the exit code: 0 if there are counters with positions, 1 if there are none, and 3 if the store can't be read;
-    then the output says so. With `watch` it is read again. Must be called in the main thread.
-
-    Raises:
-        ConfigError: the store's settings can't work.
-    """
-
-    def read(reader: PointReader, at_ms: int) -> Shown:
-        found = read_duplicates_of_app(reader, settings.app, Period(at_ms, at_ms, at_ms + 1))
-        objects = [_json(settings.app, *one) for one in found.items()]
-        return table_or_json(settings, objects, _table(found), _nothing(settings.app))
-
-    return show(settings, read, out, clock=clock)
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return a line for each counter with positions. The exit code is 0 if there are some, 1 if there are none."""
+        found = read_duplicates_of_app(reader, self.app, Period(at_ms, at_ms, at_ms + 1))
+        objects = [_json(self.app, *one) for one in found.items()]
+        return self.rows_or_json(objects, _table(found), _nothing(self.app))
 
 
 def _nothing(app: str) -> str:

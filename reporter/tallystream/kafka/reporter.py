@@ -63,9 +63,8 @@ class KafkaReporter(ScheduledReporter):
 
     Raises:
         ConfigError: an argument can't be used. `start()` and `report_now()` raise it if librdkafka refuses an option.
-        DuplicateReporterError: raised by `start()` and `report_now()` if another reporter reports the registry to the
-            same topic of the same cluster. If this is found only later, since no broker could be reached, the reporter
-            that reaches the cluster second logs an error and stops before it sends anything.
+        DuplicateReporterError: raised by `report_now()` if another reporter reports the registry to the same topic of
+            the same cluster. A reporter that was started logs this error, and stops before it sends anything.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -94,9 +93,8 @@ class KafkaReporter(ScheduledReporter):
         self.sent = 0
         self._local_stats = local_stats
         self._servers = bootstrap_servers
-        self._destination: destinations.Destination | None = None
+        self._destination: destinations.Destination | None = None  # once the cluster's ID is known
         self._lives = LifeHistory(registry.app)
-        self._identified = False  # whether the cluster's ID is known
         self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
         self._max_silence_s = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
@@ -131,30 +129,20 @@ class KafkaReporter(ScheduledReporter):
         return self._connection.is_connected and not self._is_silent
 
     def _open(self) -> None:
-        if self._destination is not None:
-            self._connection.open()
-            return
-        destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
-        try:
-            self._connection.open()
-        except BaseException:
-            destination.release()  # for a reporter with other options, while a traceback still refers to this one
-            raise
-        self._destination = destination
+        self._connection.open()
 
     def _identify(self, timeout: float) -> bool:
         """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.
 
-        Nothing is sent before it is known: another reporter may report the registry there, under another address.
+        Nothing is sent before it is known: another reporter may report the registry there, by another address.
         """
-        if not self._identified and self._destination is not None:
+        if self._destination is None:
             cluster = self._connection.cluster(self.topic, timeout)
             if cluster is not None:
-                self._destination = destinations.identify(self._destination, cluster, self, self.registry)
+                self._destination = destinations.claim(self, self.registry, cluster, self.topic, self.instance)
                 self._lives = self._destination.lives
                 self._lives.every_ms = round(self.interval * 1000)
-                self._identified = True
-        return self._identified
+        return self._destination is not None
 
     def _expect_acknowledgement(self) -> None:
         self._silence = self._silence or Deadline(self._max_silence_s, self._monotonic)
@@ -188,7 +176,7 @@ class KafkaReporter(ScheduledReporter):
         self._expect_acknowledgement()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
-        while self._identified:
+        while self._destination is not None:
             self._wait_until_free(left)
             records = self._send(final=final)
             self._wait_until_free(left)
@@ -204,7 +192,7 @@ class KafkaReporter(ScheduledReporter):
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._connection.all_down or self._is_silent)
+        return not (self.sent or self._destination) and (self._connection.all_down or self._is_silent)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.in_flight and (seconds := left()):
@@ -273,7 +261,7 @@ class KafkaReporter(ScheduledReporter):
         self._end_silence()
         if self._destination is not None:
             self._destination.release()
-            self._destination, self._identified = None, False
+            self._destination = None
 
     def _disconnect(self, deadline: Deadline) -> None:
         self._closing = True
@@ -291,7 +279,7 @@ class KafkaReporter(ScheduledReporter):
 
     def _abandon(self) -> None:
         self._connection.abandon()
-        self._destination, self._identified = None, False
+        self._destination = None
         self._lives = LifeHistory(self.registry.app)
         self.sent = 0
         self._report_due = False

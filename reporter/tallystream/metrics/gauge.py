@@ -8,7 +8,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
-from tallystream.errors import ConfigError, is_of_a_signal
+from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream.errors import is_of_a_signal
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter, UpDownCounter
@@ -21,47 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
-    from tallystream.clock import Clock
-
     Source: TypeAlias = "Counter | UpDownCounter | Gauge | Meter | Histogram | Callable[[], float | None]"
-
-
-class Cached:
-    """Calls `function` at most once in `seconds`, even if it raises, and returns the cached value to all threads.
-
-    While one thread computes a new value, other callers get None. After an error, the value is None until the time is
-    over.
-
-    Raises:
-        ConfigError: `seconds` is not a finite number above 0.
-    """
-
-    __slots__ = ("_clock", "_due", "_function", "_lock", "_seconds", "_value")
-
-    def __init__(self, function: Callable[[], float | None], seconds: float, clock: Clock) -> None:
-        if not isfinite(seconds) or seconds <= 0:
-            raise ConfigError("cached_for", seconds, "give a number of seconds above 0")
-        self._function, self._seconds, self._clock = function, seconds, clock
-        self._due = -inf
-        self._value: float | None = None
-        self._lock = Lock()
-
-    def __call__(self) -> float | None:
-        """Return the cached value, or compute it if it is too old and no other thread computes it."""
-        now = self._clock.monotonic()
-        if now >= self._due:
-            run_locked(self._lock, lambda: self._compute(now))
-        return self._value
-
-    def _compute(self, now: float) -> None:
-        self._due = now + self._seconds
-        self._value = None
-        self._value = self._function()
-
-    def reset_after_fork(self) -> None:
-        """Drop the value and replace the lock, in the child of a fork."""
-        self._lock = Lock()
-        self._due, self._value = -inf, None
 
 
 _log = logging.getLogger("tallystream.metrics.gauges")
@@ -77,12 +38,23 @@ class Gauge(Metric):
     """
 
     kind: ClassVar[str] = "gauge"
-    __slots__ = ("_value", "function")
+    __slots__ = ("_cached_for", "_clock", "_due", "_lock", "_value", "function")
 
     def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
-        self._value: float | None = None
+        self._cached_for = 0.0
+        self._clock: Clock = SYSTEM_CLOCK
+        self.reset_after_fork()
+
+    def compute_by(self, function: Callable[[], float | None], cached_for: float, clock: Clock) -> None:
+        """Compute the value by `function` from now on, at most once in `cached_for` seconds, if that is above 0.
+
+        While one thread computes a new value, other callers get None. After an error, the value is None until the time
+        is over.
+        """
+        self._due, self._cached_for, self._clock = -inf, cached_for, clock
+        self.function = function
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -97,7 +69,16 @@ class Gauge(Metric):
     @property
     def value(self) -> float | None:
         """The value that was set last, or None before that. With a function, its result; its errors are raised here."""
-        return self._value if self.function is None else self.function()
+        if self.function is not None and not self._cached_for:
+            return self.function()
+        if self.function is not None and (now := self._clock.monotonic()) >= self._due:
+            run_locked(self._lock, lambda: self._renew(now))
+        return self._value
+
+    def _renew(self, now: float) -> None:
+        self._due = now + self._cached_for
+        self._value = None
+        self._value = None if self.function is None else self.function()
 
     def read(self) -> record.Gauge | None:
         """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
@@ -126,9 +107,9 @@ class Gauge(Metric):
 
     def reset_after_fork(self) -> None:
         """Remove the value, which is the parent's. A function stays, and is called again."""
-        self._value = None
-        if isinstance(self.function, Cached):
-            self.function.reset_after_fork()
+        self._lock = Lock()
+        self._due = -inf
+        self._value: float | None = None
 
 
 def checked(gauge: record.Gauge) -> record.Gauge | None:

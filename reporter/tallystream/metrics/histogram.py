@@ -90,7 +90,7 @@ class Histogram(Metric):
         """Return count, sum, min, max and the sketch as a record struct, with the view if `views`."""
         with self._lock:
             self._flush()
-            fields = self._fields(views=views)
+            fields = self._record_fields(views=views)
         return record.Histogram(name=self.name, tags=self.tags, **fields)
 
     def keep_sample(self) -> None:
@@ -164,7 +164,7 @@ class Histogram(Metric):
         quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
         return View(self._sum / self._count, estimate.stddev, *quantiles)
 
-    def _fields(self, *, views: bool) -> dict[str, Any]:
+    def _record_fields(self, *, views: bool) -> dict[str, Any]:
         """Return the mergeable fields of the record by name and, with `views`, those of the view."""
         if self._encoded_sketch[0] != self._count:
             self._encoded_sketch = self._count, self._sketch.encode()

@@ -116,7 +116,7 @@ class Timer(Histogram):
         """Return the histogram and the rates as a record struct, with the view if `views`."""
         with self._lock:
             rates = self._current_rates()
-            fields = self._fields(views=views)
+            fields = self._record_fields(views=views)
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 
     def reset_after_fork(self) -> None:

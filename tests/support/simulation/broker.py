@@ -10,6 +10,7 @@ As in Kafka since 3.6:
 - The next transaction of the ID begins when all markers are written, and so does a new writer.
 - The request that ends a transaction names no transaction: it ends the one that is open when it arrives.
 - A record is accepted only in an open transaction that the partition was added to.
+- A marker ends all that its transactional ID has open in the partition, as an earlier marker may be lost.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from support.simulation.partition import Outcome, Partition
+from support.simulation.partition import Entry, Outcome, Partition
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Place, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-
-    from support.simulation.partition import Entry
 
 BEGIN_MS = 1_790_000_000_000
 """The wall time at which a simulation begins."""
@@ -49,6 +48,8 @@ class Transaction:
     outcome: Outcome | None = None
     unmarked: list[Place] = field(default_factory=list)
     """The partitions whose marker is still to be written."""
+    written: list[tuple[Place, Entry]] = field(default_factory=list)
+    """Its records. Only observers may read it: compaction removes them from the log."""
 
 
 @dataclass
@@ -71,8 +72,6 @@ class SimulatedCluster:
         self.transactions: list[Transaction] = []
         """All transactions that ever were, by number. Only observers may read it."""
         self.epochs: dict[str, int] = {}
-        self.unknown: set[Place] = set()
-        """New partitions of which the metadata may know nothing yet."""
         self.in_flight: list[tuple[str, Callable[[], object]]] = []
         """Requests whose client has given up, and which may still arrive."""
         self._current: dict[str, Transaction] = {}
@@ -80,17 +79,12 @@ class SimulatedCluster:
 
     # Topics.
 
-    def create(self, topic: str, partitions: int, *, known: bool = True) -> None:
-        """Create a topic, or add partitions to it, so that it has this many.
-
-        If not `known`, the metadata may lack what is new until they spread, which is an action.
-        """
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic, or add partitions to it, so that it has this many."""
         found = self.topics.get(topic)
         if found is None:
             self._ids += 1
             found = self.topics[topic] = Topic(f"id-{self._ids}", [])
-        if not known:
-            self.unknown.update(Place(topic, number) for number in range(len(found.partitions), partitions))
         found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
 
     def delete(self, topic: str) -> None:
@@ -219,7 +213,8 @@ class SimulatedCluster:
             raise BrokerError(f"{place} is in no open transaction of {transactional_id}")
         partition = self.partition(place)
         for key, value in records:
-            partition.append(self.time_ms(place), key, value, current.number)
+            offset = partition.append(self.time_ms(place), key, value, current.number)
+            current.written.append((place, Entry(offset, 0, key, value)))
 
     def end(self, transactional_id: str, epoch: int, outcome: Outcome) -> None:
         """Decide how the transaction ends that is open now. If none is, only a repetition of its end is accepted.
@@ -241,9 +236,13 @@ class SimulatedCluster:
         """Return the transactions that have no outcome yet."""
         return [transaction for transaction in self._current.values() if transaction.outcome is None]
 
+    def ending(self) -> list[Transaction]:
+        """Return the transactions with an outcome whose markers are not all written."""
+        return [transaction for transaction in self._current.values() if transaction.outcome is not None]
+
     def write_markers(self) -> None:
         """Write all markers that are missing."""
-        for transaction in list(self._current.values()):
+        for transaction in self.ending():
             for place in list(transaction.unmarked):
                 self._mark(transaction, place)
 
@@ -260,7 +259,14 @@ class SimulatedCluster:
     def _mark(self, transaction: Transaction, place: Place) -> None:
         assert transaction.outcome is not None
         transaction.unmarked.remove(place)
-        self.partition(place).mark(self.time_ms(place), transaction.number, transaction.outcome)
+        partition = self.partition(place)
+        hanging = [n for n in partition.open if self.transactions[n].transactional_id == transaction.transactional_id]
+        partition.mark(self.time_ms(place), transaction.number, transaction.outcome, hanging)
+        self._complete(transaction)
+
+    def lose_markers(self, transaction: Transaction, places: Collection[Place]) -> None:
+        """Write no marker of an ending transaction in these partitions, as Kafka 4.3.1 for those without a leader."""
+        transaction.unmarked = [place for place in transaction.unmarked if place not in places]
         self._complete(transaction)
 
     def _complete(self, transaction: Transaction) -> None:
@@ -270,13 +276,11 @@ class SimulatedCluster:
 
     # What happens on the cluster's own time.
 
-    def actions(self, weight: int = 40) -> Iterator[Action]:
-        """Yield what the cluster can do now: write a marker, spread metadata, or take a request that was delayed."""
+    def actions(self) -> Iterator[Action]:
+        """Yield what the cluster can do now: write a marker, or take a request that was delayed."""
         for transaction in self._current.values():
             for place in transaction.unmarked:
-                yield Action(weight, f"marker {place}", partial(self._mark, transaction, place))
-        if self.unknown:
-            yield Action(weight, "metadata spread", self.unknown.clear)
+                yield Action(60, f"marker {place}", partial(self._mark, transaction, place))
         for number, (name, _) in enumerate(self.in_flight):
             yield Action(5, f"late {name}", partial(self._arrive, number))
 

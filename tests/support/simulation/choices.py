@@ -19,31 +19,25 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Choices by a seed. `made` has them."""
+    """Choices by a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random
-        self.made: list[int] = []
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
         """Return a random number below n."""
-        chosen = int(self._random() * n)
-        self.made.append(chosen)
-        return chosen
+        return int(self._random() * n)
 
 
 class ListedChoices:
-    """Choices from a list, each modulo the number of possibilities. After its end, all are 0. `made` has them."""
+    """Choices from a list, each modulo the number of possibilities. After its end, all are 0."""
 
     def __init__(self, listed: Sequence[int]) -> None:
         self._left = iter(listed)
-        self.made: list[int] = []
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
         """Return the next number of the list, modulo n."""
-        chosen = next(self._left, 0) % n
-        self.made.append(chosen)
-        return chosen
+        return next(self._left, 0) % n
 
 
 class DrawnChoices:

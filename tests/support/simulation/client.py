@@ -10,14 +10,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, Chunk, FencedError, Place
+from tallystream_aggregator.stream.broker import BrokerError, Chunk, FencedError, Output, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from support.simulation.broker import SimulatedCluster
+    from support.simulation.partition import Outcome
     from support.simulation.processes import Process
-    from tallystream_aggregator.stream.broker import Bounds, Output
+    from tallystream_aggregator.stream.broker import Bounds
 
 
 class SimulatedBroker:
@@ -48,36 +49,25 @@ class SimulatedBroker:
         asked.append(epochs.get(transactional_id))
         return epoch
 
-    def _knows(self, place: Place) -> bool:
-        """Tell whether the metadata that a request gets have a partition."""
-        return place not in self._cluster.unknown or not self._process.choose(2, "old metadata")
-
     def source(self, *, committed: bool = False) -> SimulatedSource:
         """Return a source without partitions."""
         return SimulatedSource(self._process, self._cluster, committed=committed)
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads."""
-        return self._process.call("partitions", self._partitions)
-
-    def _partitions(self) -> dict[str, Collection[int]]:
-        found: dict[str, Collection[int]] = {}
-        for name in filter(self._inputs, self._cluster.topics):
-            numbers = [place.partition for place in self._cluster.places(name) if self._knows(place)]
-            if numbers:
-                found[name] = numbers
-        return found
+        topics = self._cluster.topics
+        return self._process.call(
+            "partitions", lambda: {name: range(len(topics[name].partitions)) for name in filter(self._inputs, topics)}
+        )
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the IDs of those of these topics that exist."""
         found = self._cluster.topics
-        return self._process.call(
-            "topic IDs", lambda: {t: found[t].topic_id for t in topics if t in found and self._knows(Place(t, 0))}
-        )
+        return self._process.call("topic IDs", lambda: {t: found[t].topic_id for t in topics if t in found})
 
     def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
         """Return the bounds of those of these partitions that exist."""
-        return self._process.call("bounds", lambda: self._cluster.bounds([p for p in places if self._knows(p)]))
+        return self._process.call("bounds", lambda: self._cluster.bounds(places))
 
 
 class SimulatedSource:
@@ -97,7 +87,7 @@ class SimulatedSource:
 
     def _read(self, max_records: int, timeout_s: float) -> list[Chunk]:
         choose, positions = self._process.choose, self._positions
-        places, left = [place for place in positions if place not in self._cluster.unknown], max_records
+        places, left = list(positions), max_records
         part = choose(3, "part of what is there") if places else 0
         if part:
             places = [places[choose(len(places), "partition to read")]]
@@ -128,6 +118,13 @@ class SimulatedWriter:
 
     def commit(self, records: Iterable[Output]) -> None:
         """Write these records in one transaction. Without records, Kafka's clients send nothing."""
+        self._write(records, "commit")
+
+    def abort(self, places: Collection[Place]) -> None:
+        """Abort a transaction in these partitions, and what earlier writers have left open there."""
+        self._write([Output(place, b"aborted", None) for place in places], "abort")
+
+    def _write(self, records: Iterable[Output], outcome: Outcome) -> None:
         batches: dict[Place, list[tuple[bytes | None, bytes | None]]] = {}
         for place, key, value in records:
             batches.setdefault(place, []).append((key, value))
@@ -146,7 +143,7 @@ class SimulatedWriter:
             cut = self._process.choose(len(batch), "records of a second request") if len(batch) > 1 else 0
             for part in (batch[:-cut], batch[-cut:]) if cut else (batch,):
                 self._call(f"write {place}", partial(self._produce, place, part))
-        self._call("commit", lambda: self._cluster.end(self._id, self._epoch, "commit"))
+        self._call(outcome, lambda: self._cluster.end(self._id, self._epoch, outcome))
         self._failed = False
 
     def _call(self, what: str, effect: Callable[[], None], *, ready: Callable[[], bool] | None = None) -> None:

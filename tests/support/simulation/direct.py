@@ -20,7 +20,7 @@ from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table import TableSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tallystream_aggregator.stream.broker import Positions
 
@@ -40,6 +40,8 @@ class Direct:
         self.cluster.create(TOPICS.metrics, partitions)
         self.cluster.create(TOPICS.shards, shards + 1)
         self.fail: Callable[[str], object] = lambda _: None
+        self.lost: Collection[Place] = ()
+        """The partitions in which the cluster loses the markers of transactions that end now."""
         self.stopped = False
         self.requests: list[str] = []
         self.store = Batch(0)
@@ -78,7 +80,9 @@ class Direct:
         return lambda: self.monotonic() >= until_s
 
     def flush(self) -> None:
-        """Write the markers of transactions that have ended."""
+        """Write the markers of transactions that have ended, or lose them."""
+        for transaction in self.cluster.transactions[-1:] if self.lost else ():
+            self.cluster.lose_markers(transaction, self.lost)
         for action in list(self.cluster.actions()):
             action.run()
 

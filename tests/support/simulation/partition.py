@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tallystream_aggregator.stream.broker import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Outcome = Literal["commit", "abort"]
 
@@ -42,10 +42,6 @@ class Partition:
         """The transactions that are open here, by number, and the offset of the first record of each."""
         self.outcomes: dict[int, Outcome] = {}
         """How the other transactions ended here. It survives the compaction of their markers."""
-        self.history: list[Entry] = []
-        """All entries that were ever appended, but for truncated ones. Only observers may read it."""
-        self.compacted = 0
-        """The end of the last compaction."""
         self._offsets: list[int] = []
 
     @property
@@ -64,15 +60,15 @@ class Partition:
             self.open.setdefault(transaction, self.end)
         return self._add(Entry(self.end, time_ms, key, value, transaction))
 
-    def mark(self, time_ms: int, transaction: int, outcome: Outcome) -> None:
-        """End a transaction in this partition. The marker takes an offset."""
+    def mark(self, time_ms: int, transaction: int, outcome: Outcome, hanging: Iterable[int] = ()) -> None:
+        """End a transaction in this partition, and those of its ID that hang here. The marker takes an offset."""
         self._add(Entry(self.end, time_ms, None, None, transaction, outcome))
-        self.open.pop(transaction, None)
-        self.outcomes[transaction] = outcome
+        for number in (transaction, *hanging):
+            self.open.pop(number, None)
+            self.outcomes[number] = outcome
 
     def _add(self, entry: Entry) -> int:
         self.entries.append(entry)
-        self.history.append(entry)
         self._offsets.append(entry.offset)
         self.end += 1
         return entry.offset
@@ -103,7 +99,6 @@ class Partition:
         too; with `tombstones`, so do null values.
         """
         end = min(end, self.stable)
-        self.compacted = max(self.compacted, end)
         cleaned = [entry for entry in self.entries if entry.offset < end]
         newest = {entry.key: entry.offset for entry in cleaned if self.is_committed(entry)}
         kept = [entry for entry in cleaned if self.is_committed(entry) and newest[entry.key] == entry.offset]
@@ -120,7 +115,6 @@ class Partition:
         A transaction whose marker is lost is open again. The coordinator believes that it has ended: it hangs.
         """
         self._keep([entry for entry in self.entries if entry.offset < end])
-        del self.history[end:]
         self.start, self.end = min(self.start, end), min(self.end, end)
         self.open = {number: first for number, first in self.open.items() if first < end}
         ended = {entry.transaction for entry in self.entries if entry.marker is not None}

@@ -1,4 +1,4 @@
-"""A simulated process: ordinary code in a greenlet, whose requests are scheduling points, and its clock.
+"""A simulated process: ordinary code in a greenlet, whose requests are scheduling points.
 
 The code stops at each request until the scheduler lets it go on. So one process runs at a time, without threads.
 """
@@ -32,10 +32,10 @@ class Request(NamedTuple):
 
 
 class Process:
-    """A simulated process, with a clock of its own."""
+    """A simulated process."""
 
-    def __init__(self, scheduler: Scheduler, name: str, run: Callable[[Process], object], wall_offset_ms: int) -> None:
-        self.name, self.wall_offset_ms = name, wall_offset_ms
+    def __init__(self, scheduler: Scheduler, name: str, run: Callable[[Process], object]) -> None:
+        self.name = name
         self.frozen = False
         self.result: object = None
         self.error: Exception | None = None
@@ -83,17 +83,9 @@ class Process:
         """Let time pass for this process. What others do meanwhile is up to the scheduler."""
         self.call("sleep", lambda: self.pass_time(seconds), may_fail=False)
 
-    def wait(self, what: str, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` is true."""
-        self.call(f"wait for {what}", lambda: None, ready=ready, may_fail=False)
-
     def monotonic(self) -> float:
         """Return the seconds since some moment."""
         return self._scheduler.cluster.now_ms / 1000
-
-    def now(self) -> float:
-        """Return the wall time of the process in epoch seconds. It may be wrong."""
-        return (self._scheduler.cluster.now_ms + self.wall_offset_ms) / 1000
 
     # What the world may do.
 

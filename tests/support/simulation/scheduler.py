@@ -58,12 +58,11 @@ class Scheduler:
         faults: Faults = Faults(),  # noqa: B008 (a tuple)
         expected: tuple[type[Exception], ...] = (),
         weight: int = 100,
-        log_size: int | None = 10_000,
     ) -> None:
         self.cluster, self.faults, self.expected = cluster, faults, expected
         self.processes: list[Process] = []
         self.greenlet = getcurrent()
-        self.log: deque[str] = deque(maxlen=log_size)
+        self.log: deque[str] = deque(maxlen=400)
         """What happened at the last steps."""
         self.actions: Callable[[], Iterable[Action]] = tuple
         """What the world around the processes can do now."""
@@ -82,9 +81,9 @@ class Scheduler:
         """Return a number from 0 to n - 1."""
         return self._choices.choose(n, what)
 
-    def spawn(self, name: str, run: Callable[[Process], object], *, wall_offset_ms: int = 0) -> Process:
+    def spawn(self, name: str, run: Callable[[Process], object]) -> Process:
         """Start a process. It stops at its first scheduling point."""
-        process = Process(self, name, run, wall_offset_ms)
+        process = Process(self, name, run)
         self.processes.append(process)
         self._resume(process)
         return process

@@ -29,11 +29,11 @@ from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from support.schedules import TopicRecord
+    from support.simulation.broker import Transaction
     from support.simulation.choices import Choices
-    from support.simulation.partition import Entry
     from support.simulation.processes import Process
     from tallystream_aggregator.stream.epochs import EpochLoop
 
@@ -61,6 +61,8 @@ class Disasters(NamedTuple):
     reshard: int = 0
     expire: int = 1
     """The coordinator aborts a transaction that is open for too long, and so fences its writer."""
+    lose_markers: int = 0
+    """The broker is killed, and loses all markers of a transaction that is ending. Its next one, or writer, waits."""
     removals: bool = True
     """Whether tombstones and forget records are published, which lower counts."""
 
@@ -77,27 +79,6 @@ class Programs(Play):
             super()._remove_lives(chance, instance)
 
 
-class RecordingCluster(SimulatedCluster):
-    """A cluster that remembers what was written in each transaction, as compaction removes it from the log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: dict[tuple[int, Place], list[Entry]] = {}
-
-    def actions(self, weight: int = 60) -> Iterator[Action]:
-        """Yield what the cluster can do now."""
-        yield from super().actions(weight)
-
-    def produce(
-        self, transactional_id: str, epoch: int, place: Place, records: Collection[tuple[bytes | None, bytes | None]]
-    ) -> None:
-        """Append records of the open transaction."""
-        first = self.partition(place).end
-        super().produce(transactional_id, epoch, place, records)
-        added = list(self.partition(place).between(first, self.partition(place).end))
-        self.written.setdefault((added[0].transaction or 0, place), []).extend(added)
-
-
 class System:
     """The system. `scheduler` runs it; `errors` are the errors that ended an aggregator for good."""
 
@@ -111,7 +92,7 @@ class System:
         broker: type[SimulatedBroker] = SimulatedBroker,
         shards: int = 1,
     ) -> None:
-        self.cluster, self.shards, self.layout = RecordingCluster(), shards, Layout(shards)
+        self.cluster, self.shards, self.layout = SimulatedCluster(), shards, Layout(shards)
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, MAX_SHARDS)
@@ -123,7 +104,6 @@ class System:
             faults=faults,
             expected=(TallystreamError, BatchTakenError),
             weight=200,
-            log_size=400,
         )
         self.scheduler.actions = self._actions
         self.checkpoints = {n: [Checkpoint() for _ in range(n)] for n in range(1, MAX_SHARDS + 1)}
@@ -259,6 +239,11 @@ class System:
             for transaction in self.cluster.open_transactions():
                 expire = partial(self.cluster.expire, transaction.transactional_id)
                 yield Action(d.expire, f"expire {transaction.transactional_id}", expire)
+            waiting = {process.request.what for process in self.scheduler.processes if process.request is not None}
+            for transaction in self.cluster.ending():
+                waits = f"begin {transaction.transactional_id}", f"open {transaction.transactional_id}"
+                if transaction.unmarked == transaction.places and not waiting.isdisjoint(waits):
+                    yield Action(d.lose_markers, "lose markers", partial(self._lose_markers, transaction))
         if not self.is_running:
             yield Action(100, "start", self._restart)
 
@@ -289,6 +274,10 @@ class System:
         checkpoint = self._checkpoint()
         checkpoint.put_back(self.scheduler.choose(len(checkpoint.batches) + 1, "batches"))
 
+    def _lose_markers(self, transaction: Transaction) -> None:
+        self.cluster.now_ms += 3_000  # a broker starts again
+        self.cluster.lose_markers(transaction, transaction.places)
+
     def _damage(self) -> None:
         self._checkpoint().damage(self.scheduler.choose(10, "entry"), self.scheduler.choose(200, "size"))
 
@@ -315,7 +304,8 @@ class System:
         ends = {place: self.cluster.partition(place).end for place in self.cluster.places(TOPICS.metrics)}
 
         def is_published() -> bool:
-            is_visible = not any(transaction.unmarked for transaction in self.cluster.transactions[-50:])
+            own = [self.cluster.partition(p) for p in self.cluster.places(TOPICS.agg, TOPICS.table, TOPICS.shards)]
+            is_visible = not self.cluster.ending() and all(one.stable == one.end for one in own)
             return is_visible and all(positions == ends for positions in self.published().values())
 
         return self.scheduler.settle(20_000 * MAX_SHARDS, is_published)

@@ -12,7 +12,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_cli.local.system import LocalSystem, SystemSettings
+from tallystream_cli.local.system import LocalSystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def test_only_the_owner_may_enter_the_folder_of_the_local_system(tmp_path: Path)
     """It has logs, checkpoints, the broker's data and the store."""
     data = tmp_path / "data"
     data.mkdir(0o755)
-    system = LocalSystem(SystemSettings(data), say=lambda _: None)
+    system = LocalSystem(data, say=lambda _: None)
     system._lock_folder()
     assert mode(data) == "700"
     system.stop()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.commands import call
 from tallystream_aggregator.kafka import auth
-from tallystream_cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +36,9 @@ def test_the_error_of_an_unavailable_broker_is_one_sentence(
         words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
         monkeypatch.setattr(auth, "MAX_WAIT_S", 0.5)
         monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
-        monkeypatch.setattr(sys, "argv", ["tallystream", *words])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
+        assert call(monkeypatch, *words) == 2
     output = capfd.readouterr()
     assert output.out == ""
-    assert ended.value.code == 2
     lines = output.err.splitlines()
     assert not [one for one in lines if one.startswith("%")]
     assert len(lines) <= 3

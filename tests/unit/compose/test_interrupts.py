@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream_cli.local.interrupts import interruptible
+from tallystream_cli.local.system import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

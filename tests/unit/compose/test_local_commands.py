@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from tallystream_cli import main
+from support.commands import call
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
 
@@ -19,18 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_dashboards.terminal.lag import ShowSettings
     from tallystream_dashboards.terminal.sums import SumsSettings
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command line in this process and return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["tallystream", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
 
 
 @pytest.fixture
@@ -62,7 +53,7 @@ def test_lag_finds_the_store_of_the_running_system(
 ) -> None:
     """Without --store the store of the local system is read, and standard error says so."""
     used: list[ShowSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.terminal.lag.run", lambda settings: used.append(settings) or 0)
+    monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "lag") == 0
     assert [one.store.spec for one in used] == [running.store]
     assert capsys.readouterr().err == f"store {running.store}, of the local system in {here / '.tallystream'}\n"
@@ -76,18 +67,22 @@ def test_lag_finds_the_store_of_the_running_system(
 def test_verify_finds_the_broker_of_the_running_system(
     here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --bootstrap-servers the broker of the local system is used, without another broker's login.
+    """Without --bootstrap-servers the broker of the local system is used, without another system's login and prefix.
 
     --bootstrap-servers takes precedence. If no system runs, the default is localhost:9092.
     """
     used: list[Cluster] = []
     monkeypatch.setattr("tallystream_cli.commands.verify.check", lambda settings, **_: used.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", "of another broker")
+    monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
     assert call(monkeypatch, "verify") == 0
-    assert (used[-1].bootstrap_servers, used[-1].kafka) == ("127.0.0.1:45678", {})
+    assert used[-1] == Cluster("127.0.0.1:45678", "", {})
     assert capsys.readouterr().err == f"broker 127.0.0.1:45678, of the local system in {here / '.tallystream'}\n"
     assert call(monkeypatch, "verify", "--bootstrap-servers", "kafka:9092") == 0
-    assert (used[-1].bootstrap_servers, len(used[-1].kafka)) == ("kafka:9092", 1)
+    assert used[-1] == Cluster("kafka:9092", "prod-", {"sasl.password": "of another broker"})
+    assert call(monkeypatch, "verify", "--topic-prefix", "own-") == 0
+    assert used[-1].topic_prefix == "own-"
+    capsys.readouterr()
     (here / ".tallystream" / "system.json").unlink()
     assert call(monkeypatch, "verify") == 0
     assert used[-1].bootstrap_servers == "localhost:9092"
@@ -102,7 +97,7 @@ def test_sums_are_read_from_the_topic_without_a_store(
     Brokers in the environment do not replace the store of the local system, nor a store in the environment.
     """
     used: list[SumsSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.terminal.sums.run", lambda settings: used.append(settings) or 0)
+    monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
 
     def source(*options: str) -> object:
         assert call(monkeypatch, "sums", *options) == 0
@@ -206,7 +201,9 @@ def test_up_stops_everything_after_its_terminal_was_closed(
     class System:
         """A local system whose start is interrupted."""
 
-        def __init__(self, _: object, *, say: Callable[[str], None], check: Callable[[], None]) -> None:
+        def __init__(
+            self, _: object, *, say: Callable[[str], None], check: Callable[[], None], **_options: object
+        ) -> None:
             self.say, self.check = say, check
 
         def start(self) -> None:
@@ -264,20 +261,3 @@ def test_a_state_file_of_another_user_is_ignored(
     monkeypatch.setattr(os, "geteuid", lambda: other)
     assert call(monkeypatch, "lag") == 2
     assert capsys.readouterr().err.startswith("--store is not set; ")
-
-
-@pytest.mark.usefixtures("running")
-def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topics of the local system have no prefix; a prefix on the command line is used."""
-    used: list[str] = []
-
-    def verify(cluster: Cluster, **_: object) -> int:
-        used.append(cluster.topic_prefix)
-        return 0
-
-    monkeypatch.setattr("tallystream_cli.commands.verify.check", verify)
-    monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
-    assert call(monkeypatch, "verify") == 0
-    assert call(monkeypatch, "verify", "--topic-prefix", "own-") == 0
-    assert call(monkeypatch, "verify", "--bootstrap-servers", "kafka:9092") == 0
-    assert used == ["", "own-", "prod-"]

@@ -8,7 +8,7 @@ import pytest
 
 from tallystream_cli.local import state_file
 from tallystream_cli.local.supervisor import Command
-from tallystream_cli.local.system import LocalSystem, SystemSettings
+from tallystream_cli.local.system import LocalSystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,17 +35,18 @@ def system(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LocalSystem, "_components", lambda _: components)
     monkeypatch.setattr(LocalSystem, "_prepare", lambda _: None)
-    return LocalSystem(SystemSettings(tmp_path), say=said.append)
+    return LocalSystem(tmp_path, say=said.append)
 
 
 def test_a_state_file_that_can_not_be_written_ends_nothing(
     system: LocalSystem, said: list[str], tmp_path: Path
 ) -> None:
     """As on a full disk: each failure is one sentence, and every component is stopped in order."""
-    with system:
-        path = tmp_path / state_file.NAME
-        path.unlink()
-        path.mkdir()
+    system.start()
+    path = tmp_path / state_file.NAME
+    path.unlink()
+    path.mkdir()
+    system.stop()
     assert [one.state for one in system.watched] == ["stopped", "stopped"]
     assert [one.component.pid for one in system.watched] == [None, None]
     failure = f"{path} can't be written (Is a directory): correct that; the next change writes it again"

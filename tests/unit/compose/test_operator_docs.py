@@ -1,4 +1,4 @@
-"""The operators' pages: their command lines are valid, every alert has a section, and named files exist."""
+"""The operators' pages: they have every command, their command lines are valid, every alert has a section."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 from support import reference
 from tallystream_aggregator.table.state import STATE_VERSION
-from tallystream_dashboards.grafana.rules import RULES
+from tallystream_dashboards.grafana.generate import actions
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")
+RUNNING = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 
@@ -31,6 +32,18 @@ def options(name: str) -> set[str]:
     """Return the options of a command."""
     command: Any = reference.commands()[name]
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", sorted(set(reference.commands()) - {reference.GENERAL}))
+def test_every_command_is_in_the_page_on_running(name: str) -> None:
+    """The page has the command in the form in which it is called. docs/configuration.md has its options."""
+    assert f"tallystream {name}" in RUNNING
+
+
+def test_the_page_on_running_names_no_option_that_does_not_exist() -> None:
+    """Each word of the page that looks like an option is an option of some command."""
+    known = {option for name in reference.commands() for option in options(name)} | {"--help"}
+    assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", RUNNING)) - known == set()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -51,12 +64,12 @@ def test_every_alert_has_a_section_in_the_runbook() -> None:
     """The headings are the slugs in the order of the rules. Each section says what to check and what to do."""
     sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
     found = {section.partition("\n")[0]: section for section in sections}
-    assert [name for name in found if name != "After an outage"] == [rule.slug for rule in RULES]
-    for rule in RULES:
-        section = found[rule.slug]
-        assert re.search(r"^Look at", section, re.MULTILINE), rule.slug
-        assert re.search(r"^Do[:,]", section, re.MULTILINE), rule.slug
-        assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{rule.slug}: the alert's message comes first"
+    assert [name for name in found if name != "After an outage"] == list(actions())
+    for slug in actions():
+        section = found[slug]
+        assert re.search(r"^Look at", section, re.MULTILINE), slug
+        assert re.search(r"^Do[:,]", section, re.MULTILINE), slug
+        assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{slug}: the alert's message comes first"
 
 
 def test_the_state_version_is_that_of_the_code() -> None:

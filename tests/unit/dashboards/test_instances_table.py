@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.terminal import NOW_MS, cells, printed
 from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.terminal.instances import InstancesSettings, run
+from tallystream_dashboards.terminal.instances import InstancesSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import Field
 
-NOW_MS = 1_700_000_000_000
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 HEAD = ["INSTANCE", "STATE", "SINCE", "LAST REPORT", "LIVES", "RESTARTS"]
 
@@ -80,17 +78,6 @@ def orders() -> list[Point]:
         Point("instance:tallystream.reporter.sent", {"app": "billing", "instance": "b"}, {"life": life(1)}, NOW_MS),
         Point("tallystream.reporter.sent", {"app": "orders", "metric_type": "counter"}, {"count": 9}, NOW_MS),
     ]
-
-
-def printed(settings: InstancesSettings) -> tuple[int, list[str]]:
-    """Run the command, and return its exit code and its lines."""
-    out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
-
-
-def cells(line: str) -> list[str]:
-    """Return the cells of a line."""
-    return re.split("  +", line.strip())
 
 
 def test_each_instance_is_living_or_silent_since_a_time(tmp_path: Path) -> None:

@@ -96,14 +96,11 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
         ("well", False, 0),
     ]
     status, one = get(api, "/v1/groups/a%20group")
-    assert (status, one["seconds"], one["seconds_exact"], one["records_uncommitted"]) == (200, 4.0, False, 3)
+    assert (status, one["seconds"], one["exact"], one["uncommitted_records"]) == (200, 4.0, False, 3)
     assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
     assert get(api, "/v1/groups/nobody")[0] == 404
     assert api.groups("/v2/groups") is None
-    first = api.metrics()
-    assert first.status == 200
-    # The text of a round is rendered once.
-    assert api.metrics().text is first.text
+    assert api.metrics().status == 200
     api.publish(replace(newest(), ts_ms=T0 + 5000))
     assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text
 

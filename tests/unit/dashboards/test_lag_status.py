@@ -13,14 +13,14 @@ RULES = Rules(window_s=100)
 NOW = 1_000_000
 
 
-def samples(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0) -> list[OffsetSample]:
+def samples(*pairs: tuple[int, int], every_s: int = 10) -> list[OffsetSample]:
     """Return samples (committed, end), the last one of now."""
     first = NOW - (len(pairs) - 1) * every_s * 1000
-    return [OffsetSample(first + i * every_s * 1000, at, end, members) for i, (at, end) in enumerate(pairs)]
+    return [OffsetSample(first + i * every_s * 1000, at, end) for i, (at, end) in enumerate(pairs)]
 
 
-def status(found: list[OffsetSample], rules: Rules = RULES) -> Status:
-    evaluation = evaluate_samples(found, now_ms=NOW, rules=rules)
+def status(found: list[OffsetSample], rules: Rules = RULES, members: int | None = 0) -> Status:
+    evaluation = evaluate_samples(found, members, now_ms=NOW, rules=rules)
     assert evaluation.reason.endswith(".")
     return evaluation.status
 
@@ -36,12 +36,12 @@ def test_catching_up_within_the_window_is_ok() -> None:
 def test_no_progress_and_no_members_is_stop() -> None:
     """If records wait and nothing was committed for more than half the window, a group without members is STOP."""
     assert status(samples((1, 9), (5, 9), (5, 9), *[(5, 9)] * 6)) is Status.STOP
-    assert status(samples(*[(5, 9)] * 11, members=None)) is Status.STOP
+    assert status(samples(*[(5, 9)] * 11), members=None) is Status.STOP
 
 
 def test_no_progress_with_members_is_stall() -> None:
     """If records wait and nothing was committed for more than half the window, a group with members is STALL."""
-    found = evaluate_samples(samples(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
+    found = evaluate_samples(samples(*[(5, 9)] * 11), 2, now_ms=NOW, rules=RULES)
     assert found == Evaluation(
         Status.STALL,
         "4 records wait, and the committed offset has not moved for 100 s or more, although the group has 2 members.",
@@ -50,7 +50,7 @@ def test_no_progress_with_members_is_stall() -> None:
 
 def test_a_pause_is_shown_before_it_is_a_stop() -> None:
     """A shorter pause is OK, and its length is in the reasons of the partition and of the group."""
-    found = evaluate_samples(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
+    found = evaluate_samples(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), 0, now_ms=NOW, rules=RULES)
     assert (found.status, found.notable) == (Status.OK, True)
     assert (
         found.reason
@@ -74,7 +74,7 @@ def test_lag_that_never_falls_is_warn() -> None:
 
 def test_commits_in_batches_are_ok() -> None:
     """Between commits the lag grows. Only the lowest lag of each tenth counts, and here it falls."""
-    found = [OffsetSample(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10, 1) for s in range(100, -1, -1)]
+    found = [OffsetSample(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10) for s in range(100, -1, -1)]
     assert status(found) is Status.OK
 
 
@@ -85,18 +85,18 @@ def test_an_offset_that_goes_back_is_rewind() -> None:
 
 def test_no_samples_is_notfound() -> None:
     """A partition without samples in the window is NOTFOUND."""
-    assert evaluate_samples([], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
-    assert evaluate_samples([OffsetSample(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+    assert evaluate_samples([], 0, now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+    assert evaluate_samples([OffsetSample(NOW - 200_000, 1, 9)], 0, now_ms=NOW, rules=RULES).status is Status.NOTFOUND
 
 
 def test_few_samples_are_ok() -> None:
     """Before half a window has been observed, lag is OK, and the reason says how long it has been observed."""
-    found = evaluate_samples(samples((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
+    found = evaluate_samples(samples((5, 9), (6, 12), (7, 15)), 0, now_ms=NOW, rules=RULES)
     assert (found.status, "observed for only" in found.reason) == (Status.OK, True)
 
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(
-    lambda pairs: samples(*[(at, at + ahead) for at, ahead in pairs], every_s=5, members=1)
+    lambda pairs: samples(*[(at, at + ahead) for at, ahead in pairs], every_s=5)
 )
 
 

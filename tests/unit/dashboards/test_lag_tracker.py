@@ -62,9 +62,9 @@ def test_samples_are_kept_for_the_window() -> None:
     """Equal samples take the space of two. Of the samples before the window only the last one is kept."""
     history = OffsetSamples(60_000)
     for second in range(0, 300, 5):
-        history.add(OffsetSample(T0 + second * 1000, min(second, 100), 400, None))
+        history.add(OffsetSample(T0 + second * 1000, min(second, 100), 400))
     kept = history.all()
-    assert kept[-1] == OffsetSample(T0 + 295_000, 100, 400, None)
+    assert kept[-1] == OffsetSample(T0 + 295_000, 100, 400)
     assert len(kept) <= 60 / 5
     assert kept[0].ts_ms < T0 + 235_000
 
@@ -104,11 +104,13 @@ def test_since_is_when_the_status_began() -> None:
 
 
 def test_partitions_without_a_commit_make_the_lag_a_lower_bound() -> None:
-    """Records in a partition without a commit are counted, but not added to the lag."""
+    """Records in a partition without a commit are counted, but not added to the lag. The reason says so."""
     rounds = Rounds()
     rounds.points(round_of(group("g", (3, 10), (None, 40))), T0)
     (state,) = rounds.states
     assert (state.lag, state.unknown_partitions, state.uncommitted_records, state.partition_count) == (7, 1, 40, 2)
+    sentence = "Nothing valid is committed in 1 of 2 partitions, which hold 40 records."
+    assert state.evaluation.reason.endswith(sentence)
 
 
 def test_an_age_can_be_a_threshold() -> None:

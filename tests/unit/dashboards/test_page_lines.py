@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.data.lines import BAND_STEPS, MAX_LINES, Line, band, chart_data, clip, downsample, rate
+from tallystream_dashboards.data.lines import MAX_LINES, Line, chart_data, clip, downsample, rate
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 
@@ -73,25 +73,9 @@ def test_a_rate_may_be_unknown() -> None:
     assert rate(Line("x", [0, 9000], [5, 1]), window_ms=60_000, at_ms=9000) is None
 
 
-@given(st.lists(some_lines().filter(lambda line: line.times_ms), min_size=1, max_size=5))
-def test_a_band_covers_every_value(lines: list[Line]) -> None:
-    """Every value of every line is within the band at its time, and every edge is a value. The band has few steps."""
-    found = band(lines)
-    assert found.count == len(lines)
-    assert len(found.times_ms) <= BAND_STEPS + 1
-    low, high = Line("", found.times_ms, found.lows), Line("", found.times_ms, found.highs)
-    values = [(t, v) for line in lines for t, v in zip(line.times_ms, line.values, strict=True) if v is not None]
-    assert all((low.at(t) or 0) <= v <= (high.at(t) or 0) for t, v in values)
-    assert {edge for edge in (*found.lows, *found.highs) if edge is not None} <= {v for _, v in values}
-
-
-def test_more_than_ten_lines_have_a_band() -> None:
-    """The first ten lines are drawn. The others are one band, which has their number."""
+def test_ten_lines_are_drawn() -> None:
+    """They are the first ones. The number of the others is known."""
     lines = [Line(f"x{number}", [0, 100], [number, number]) for number in range(MAX_LINES + 3)]
-    assert chart_data(lines[:MAX_LINES], 0, 100).others is None
-    one, three = chart_data(lines[: MAX_LINES + 1], 0, 100).others, chart_data(lines, 0, 100)
-    assert one is not None
-    assert three.others is not None
-    assert [line.label for line in three.lines] == [f"x{number}" for number in range(MAX_LINES)]
-    assert (one.label, three.others.label) == ("1 other", "3 others, lowest to highest")
-    assert (set(three.others.lows), set(three.others.highs)) == ({MAX_LINES}, {MAX_LINES + 2})
+    chart = chart_data(lines, 0, 100, left_out=4)
+    assert [line.label for line in chart.lines] == [f"x{number}" for number in range(MAX_LINES)]
+    assert chart.left_out == 7

@@ -9,10 +9,11 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.grafana.rules import RULES
-from tallystream_dashboards.page import PageSettings, runbook
+from tallystream_dashboards.grafana.generate import actions
+from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.url_state import Selection
+from tallystream_dashboards.page.views import runbook
 
 STORE = StoreSettings.parse("local:x.db")
 GRAFANA = PageSettings(store=STORE, grafana_url="https://g.example/sub/", grafana_uid_prefix="prod")
@@ -52,7 +53,7 @@ def test_the_page_has_the_runbook() -> None:
     docs = Path(__file__).parents[3] / "docs" / "runbook.md"
     assert runbook.TEXT.read_bytes() == docs.read_bytes(), f"run: cp docs/runbook.md {runbook.TEXT}"
     sections = runbook.sections()
-    assert {rule.slug for rule in RULES} <= set(sections)
+    assert actions().keys() <= set(sections)
     links = [link for text in sections.values() for link in re.findall(r"\]\(([^)]+)\)", text)]
     assert links
     assert [link for link in links if not re.fullmatch(r"\?view=runbook&section=[\w-]+", link)] == []

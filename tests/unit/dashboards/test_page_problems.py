@@ -12,7 +12,6 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
-from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
@@ -30,8 +29,7 @@ WELL = Observed(round_ms=NOW - 2000, read_ms=NOW - 10_000, apps=(AppInstances("a
 def state(name: str, status: Status = Status.OK, seconds: float = 0, **fields: object) -> GroupState:
     """Return a group with this status, whose oldest unread record is `seconds` old."""
     evaluation = Evaluation(status, f"The reason of {name}.")
-    time_lag = TimeLag(seconds, exact=True)
-    known = GroupState(name, 5, time_lag, None, CatchUp.STEADY, evaluation, (), NOW, since_ms=NOW - 5 * MINUTE)
+    known = GroupState(name, evaluation, NOW, lag=5, time_lag=TimeLag(seconds), since_ms=NOW - 5 * MINUTE)
     return replace(known, **fields)  # type: ignore[arg-type]  # a test names only fields that exist
 
 
@@ -153,7 +151,7 @@ def _sent(app: str, instances: int, ts_ms: int) -> Point:
 
 def test_what_was_not_read() -> None:
     """Groups that the newest round did not read are one problem."""
-    states = [state("a", stale="Not read."), state("b", stale="Not read.")]
+    states = [state("a", stale=True), state("b", stale=True)]
     assert listed(*states) == [("The newest round did not read all of a and 1 more", "lag-status")]
 
 

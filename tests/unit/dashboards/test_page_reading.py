@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import PointReader, Sink
-    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.lines import Period
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
@@ -89,7 +89,7 @@ def test_metrics_of_two_types_are_two_lines(sink: Sink, reader: PointReader) -> 
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
-    """A line has at most 1,000 points, with the newest value. Ten lines are drawn, the others as a band."""
+    """A line has at most 1,000 points, with the newest value. Ten lines are drawn."""
     sink.write([counted(number, NOW - 3000 + number) for number in range(3000)])
     view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     (line,) = view.over_time.lines
@@ -97,10 +97,7 @@ def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
     sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
     groups = groups_view(reader)
     assert [line.label for line in groups.chart.lines] == [f"g{number}" for number in range(29, 19, -1)]
-    others = groups.chart.others
-    assert others is not None
-    assert (len(groups.chart.lines), others.count, groups.chart.left_out) == (MAX_LINES, 20, 0)
-    assert (others.lows[-1], others.highs[-1]) == (0, 19)
+    assert (len(groups.chart.lines), groups.chart.left_out) == (MAX_LINES, 20)
 
 
 def test_the_last_lag_is_shown_if_there_is_no_newer_one(sink: Sink, reader: PointReader) -> None:
@@ -118,7 +115,7 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
     sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
     view = groups_view(reader)
     assert (len(view.states), len(view.trends), view.states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
-    assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - WORST_GROUPS)
+    assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - MAX_LINES)
     one = read_group_view(reader, "wide", PERIOD)
     assert one.state is not None
     assert len(one.state.partitions) == MAX_PARTITIONS + 30

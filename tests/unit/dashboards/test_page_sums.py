@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
-from tallystream_dashboards.data import instances
 from tallystream_dashboards.data.sums import fields, metrics
 
 
@@ -74,11 +73,3 @@ def test_only_fields_that_exist_are_read() -> None:
     assert fields([]) == ("instances", "lives")
     assert fields(["counter"]) == ("count", "instances", "lives")
     assert fields(["gauge", "timer"]) == ("count", "instances", "lives", "number", "sum")
-
-
-def test_the_caption_depends_on_the_type() -> None:
-    """Counts of lives are added up, and gauges of living lives. Of positions the highest is drawn."""
-    assert instances.caption("counter").startswith("The lives of an instance in the period are added up")
-    assert instances.caption("gauge").startswith("The living lives of an instance are added up")
-    assert instances.caption("updown") == instances.caption("gauge")
-    assert instances.caption("position").startswith("Of the lives of an instance in the period the highest position")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from typing import TYPE_CHECKING
@@ -10,16 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.levels import sum_point
+from support.terminal import NOW_MS, cells, printed
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.terminal.sums import SumsSettings, run
+from tallystream_dashboards.terminal.sums import SumsSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -41,17 +39,6 @@ def store(tmp_path: Path) -> StoreSettings:
     )
     sink.close()
     return store
-
-
-def printed(settings: SumsSettings) -> tuple[int, list[str]]:
-    """Run the command, and return its exit code and its lines."""
-    out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
-
-
-def cells(line: str) -> list[str]:
-    """Return the cells of a line."""
-    return re.split("  +", line.strip())
 
 
 def test_the_table_has_value_rate_instances_and_age(store: StoreSettings) -> None:
@@ -76,12 +63,6 @@ def test_a_pattern_and_an_app_select_sums(store: StoreSettings) -> None:
         1,
         ["The store has no sum of the app 'billing' named 'x'. Check the name, and that the shipper runs."],
     )
-
-
-def test_a_moment_in_the_past(store: StoreSettings) -> None:
-    """At a time in the past, the sums and rates are those of that time."""
-    _, lines = printed(SumsSettings(store=store, pattern="orders.*", at_ms=NOW_MS - 60_000))
-    assert [cells(line)[4:] for line in lines[1:]] == [["100", "0", "1", "30 s ago"], ["7", "0", "1", "59 min ago"]]
 
 
 def test_json_has_one_object_a_line(store: StoreSettings) -> None:

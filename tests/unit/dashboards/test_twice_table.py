@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.terminal import NOW_MS, cells, printed
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app
-from tallystream_dashboards.data.period import Period
-from tallystream_dashboards.terminal.twice import TwiceSettings, run
+from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.terminal.twice import TwiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Series
-
-NOW_MS = 1_700_000_000_000
 
 
 def counted(name: str, count: int, ts_ms: int = NOW_MS, app: str = "orders", **tags: str) -> Point:
@@ -59,22 +56,11 @@ def store(tmp_path: Path) -> StoreSettings:
     return store
 
 
-def printed(settings: TwiceSettings) -> tuple[int, list[str]]:
-    """Run the command, and return its exit code and its lines."""
-    out = io.StringIO()
-    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
-
-
-def cells(lines: list[str]) -> list[list[str]]:
-    """Return the cells of each line."""
-    return [re.split("  +", line.strip()) for line in lines]
-
-
 def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
     """A counter is the sum over its tags. One without positions, of another app or of one instance is not shown."""
     code, lines = printed(TwiceSettings(store=store, app="orders"))
     assert code == 0
-    assert cells(lines) == [
+    assert list(map(cells, lines)) == [
         ["METRIC", "COUNTED", "COVERED", "TWICE", "PARTITIONS"],
         ["batches", "5", "5", "0", "1"],
         ["records", "1,120", "1,100", "20", "2"],
@@ -84,7 +70,7 @@ def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
 def test_a_moment_in_the_past(store: StoreSettings) -> None:
     """At a time in the past, the numbers are those of that time."""
     _, lines = printed(TwiceSettings(store=store, app="orders", at_ms=NOW_MS - 1))
-    assert cells(lines)[1:] == [["records", "500", "500", "0", "1"]]
+    assert list(map(cells, lines[1:])) == [["records", "500", "500", "0", "1"]]
 
 
 class Written:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tallystream import MetricRegistry, record
 from tallystream.bridges.base import Reading
+from tallystream.bridges.sources import FAILED
 from tallystream.kafka.life import LifeHistory
-from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
+from tallystream.metric_types import GROWING, HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.testing import ManualClock, find
 
 if TYPE_CHECKING:
@@ -218,3 +219,12 @@ def test_a_number_that_no_record_can_have_is_left_out(registry: MetricRegistry, 
 def adds_up(type_: str, name: str) -> bool:
     """Return whether a field is a total, or an offset."""
     return dict(TYPES[type_])[name] == TOTAL or type_ == "position"
+
+
+@pytest.mark.parametrize("type_", sorted(REPORTED & GROWING.keys()))
+def test_streams_of_one_metric_are_added_up(registry: MetricRegistry, type_: str) -> None:
+    """Two streams of a type that counts are one metric with the sum of both, not a duplicate."""
+    fields = dict.fromkeys(NAMES[type_], 2)
+    registry.add_source(Once(*(Reading(record.CLASSES[type_](name="m", **fields), None, stream) for stream in "ab")))
+    assert getattr(find(registry, "m"), GROWING[type_]) == 4
+    assert registry.counter(FAILED, tags={"source": "once"}).count == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from support.scripted_producer import KafkaBench, counts
-from tallystream import ConfigError, KafkaReporter
+from tallystream import ConfigError
 from tallystream.record import Position
 
 
@@ -22,25 +20,6 @@ def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None
     with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
         bench.make(instance="i-2").report_now()
     assert bench.make().report_now()
-
-
-@pytest.mark.parametrize("instance", ["i-1", "i-2"])
-def test_a_reporter_with_a_bad_option_does_not_prevent_a_corrected_one(instance: str) -> None:
-    """The rejected reporter may still exist, as in the traceback of a notebook."""
-    bench = KafkaBench()
-
-    def refuse(*_: object) -> Any:
-        raise ConfigError("options", ["a"], "x")
-
-    rejected = KafkaReporter(bench.registry, bootstrap_servers="b:9092", instance="i-1", producer=refuse)
-    for attempt in (rejected.start, rejected.report_now):
-        with pytest.raises(ConfigError, match="options"):
-            attempt()
-    corrected = bench.make(instance=instance)
-    assert corrected.report_now()
-    with pytest.raises(ConfigError, match="already" if instance == "i-2" else "another reporter"):
-        rejected.start()
-    assert (bench.producers[0].keys, rejected.stop(), corrected.report_now()) == ({instance.encode()}, True, True)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -91,7 +70,7 @@ def test_two_addresses_of_a_cluster_are_one_destination() -> None:
     bench.counter.inc(5)
     assert bench.reporter.report_now()
     other = bench.make(bootstrap_servers="other:9092")
-    with pytest.raises(ConfigError, match=r"another reporter reports it to 'metrics' of the same cluster \(b:9092\)"):
+    with pytest.raises(ConfigError, match="another reporter reports it to 'metrics' of the same cluster"):
         other.report_now()
     assert other.stop()
     assert counts(bench.snapshots) == [5]

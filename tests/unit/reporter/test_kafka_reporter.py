@@ -58,21 +58,6 @@ def test_report_now_times_out_and_the_newest_values_follow() -> None:
     assert counts(bench.snapshots) == [0, 1, 6]
 
 
-def test_a_failed_delivery_is_counted_and_the_next_report_has_everything() -> None:
-    """report_now() returns False, and the failure is counted with its reason."""
-    bench = KafkaBench()
-    bench.counter.inc()
-    assert bench.reporter.report_now()
-    bench.producers[0].deliveries = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), *[True] * 10]
-    bench.counter.inc()
-    assert not bench.reporter.report_now()
-    assert bench.reporter.failures == 1
-    assert bench.reporter.last_error is not None
-    assert "authorization" in bench.reporter.last_error
-    assert bench.reporter.report_now()
-    assert counts(bench.snapshots) == [1, 2, 2]
-
-
 def test_an_exception_of_produce_is_a_failure() -> None:
     """What produce() raises is counted and logged, and the reporter continues."""
     bench = KafkaBench()

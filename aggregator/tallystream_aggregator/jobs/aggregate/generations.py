@@ -16,8 +16,8 @@ import msgspec
 
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
-from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, visible_bounds, visible_row
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place, bounds_of
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, visible_row
 from tallystream_aggregator.stream.reading import backwards
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def newest_row(broker: Broker, topics: Topics) -> LedgerRow | None:
     return None if bounds is None else _newest(broker, place, bounds)
 
 
-def _newest(broker: Broker, place: Place, bounds: Bounds) -> LedgerRow | None:
-    for records in backwards(broker, place, bounds):
+def _newest(broker: Broker, place: Place, bounds: Bounds, *, committed: bool = True) -> LedgerRow | None:
+    for records in backwards(broker, place, bounds, committed=committed):
         if found := list(ledger.rows(value for *_, value in records)):
             return found[-1]
     return None
@@ -77,8 +77,9 @@ class Generations:
         self._writer = self._broker.writer(lease_id(self._topics))
         found = [visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards)]
         published = [row for row in found if row is not None]
-        # If the ledger was deleted, the positions have the generations of their writers.
-        self.now = 1 + max([self._highest(), *(row.claim[0] for row in published)])
+        # If the ledger was deleted, the positions have the generations of their writers. A transaction that Kafka has
+        # left open ends with this one.
+        self.now = 1 + max([self._highest(committed=False), *(row.claim[0] for row in published)])
         all_begun = len(published) == self._shards
         end = by_topic(lowest(by_place(row.positions) for row in published)) if all_begun else {}
         self._commit(msgspec.structs.replace(opened, generation=self.now, end=end))
@@ -111,13 +112,13 @@ class Generations:
             LeaseError: one has.
             BrokerError: the broker did not answer in time.
         """
-        highest = self._highest()
+        highest = self._highest(committed=True)
         if highest > self.now:
             raise LeaseError(f"lease: another aggregator took over with generation {highest}, ours was {self.now}.")
 
-    def _highest(self) -> int:
+    def _highest(self, *, committed: bool) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        newest = _newest(self._broker, self._ledger, visible_bounds(self._broker, self._ledger))
+        newest = _newest(self._broker, self._ledger, bounds_of(self._broker, self._ledger), committed=committed)
         return 0 if newest is None else newest.generation
 
     def _commit(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:

@@ -9,15 +9,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES
-from tallystream_aggregator.stream.broker import BrokerError
-from tallystream_aggregator.stream.kafka.calls import PAUSE_S, error_of
+from tallystream_aggregator.stream.broker import BrokerError, Output
+from tallystream_aggregator.stream.kafka.calls import PAUSE_S, SLICE_S, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka import Producer
 
-    from tallystream_aggregator.stream.broker import Output
+    from tallystream_aggregator.stream.broker import Place
     from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 _DEFAULTS = {
@@ -65,6 +65,13 @@ class KafkaWriter:
 
     def commit(self, records: Iterable[Output]) -> None:
         """Write these records in one transaction, as `stream.broker.Writer.commit` describes."""
+        self._write(records)
+
+    def abort(self, places: Collection[Place]) -> None:
+        """Abort a transaction in these partitions, and what earlier writers have left open there."""
+        self._write((Output(place, b"aborted", None) for place in places), abort=True)
+
+    def _write(self, records: Iterable[Output], *, abort: bool = False) -> None:
         # A commit that timed out may still be under way. If the producer began the next transaction, a delayed answer
         # could commit half of it. So it is used again only after a success.
         producer, self._producer = self._producer, None
@@ -74,8 +81,10 @@ class KafkaWriter:
         try:
             producer.begin_transaction()
             failed = self._produce(producer, records, deadline)
+            if abort:
+                self._flush(producer, deadline)  # else the abort would drop the records, and end nothing there
             # It sends what is queued, and raises if the broker has refused a record, so no record needs a callback.
-            self._timeouts.until(deadline, producer.commit_transaction)
+            self._timeouts.until(deadline, producer.abort_transaction if abort else producer.commit_transaction)
             if failed is not None:
                 raise failed
         except KafkaException as error:
@@ -89,6 +98,12 @@ class KafkaWriter:
         The producer's own `close` would wait for the broker, to abort an open transaction.
         """
         self._producer = None
+
+    def _flush(self, producer: Producer, deadline: float) -> None:
+        while producer.flush(SLICE_S):
+            self._timeouts.check_stop()
+            if time.monotonic() >= deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the broker acknowledges nothing"))  # noqa: SLF001
 
     def _produce(self, producer: Producer, records: Iterable[Output], deadline: float) -> KafkaException | None:
         """Queue records. If the transaction has failed meanwhile, return the error that says so."""

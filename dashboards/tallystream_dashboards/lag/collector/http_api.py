@@ -15,8 +15,8 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.times import parse_time_ms
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.formatting import group_json
 from tallystream_dashboards.lag.reader import read_group, read_groups
+from tallystream_dashboards.lag.storage import group_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,6 @@ class LagApi:
         self._monotonic = monotonic
         self._clock = clock
         self._newest: Round | None = None
-        self._rendered: tuple[Round, Response] | None = None
         self._finished = monotonic()
         self._succeeded = False
 
@@ -69,10 +68,7 @@ class LagApi:
         newest, problem = self._newest, self._outdated()
         if problem is not None or newest is None:
             return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
-        rendered = self._rendered
-        if rendered is None or rendered[0] is not newest:
-            rendered = self._rendered = newest, exposition(newest.states, newest.bounds, newest.ts_ms)
-        return rendered[1]
+        return exposition(newest.states, newest.bounds, newest.ts_ms)
 
     def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""

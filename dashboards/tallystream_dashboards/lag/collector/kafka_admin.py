@@ -22,13 +22,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tallystream.errors import TallystreamError
-from tallystream_dashboards.lag.collector.answers import (
-    NO_ANSWER,
-    Answers,
-    CommittedOffsets,
-    GroupDescription,
-)
-from tallystream_dashboards.lag.offsets import RoundOffsets
+from tallystream_dashboards.lag.collector.answers import GroupAnswers, group_offsets
+from tallystream_dashboards.lag.offsets import GroupOffsets, RoundOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -90,20 +85,26 @@ class OffsetFetcher:
             StoppedError: `stopping` returned True.
         """
         problems: set[str] = set()
-        answers = self._fetch_groups(patterns, known, problems)
-        ids = self._partitions(answers.topics, problems)
+        listed, all_listed = self._list_groups(patterns, problems)
+        answers = self._answers(sorted(listed | set(known)), problems)
+        ids = self._partitions({topic for one in answers.values() for topic, _ in one.used}, problems)
         partitions = [(topic, number) for topic, numbers in ids.items() for number in numbers or ()]
         starts = self._offsets(partitions, EARLIEST, problems)
         ends = self._offsets(partitions, LATEST, problems)
         ts_ms = self._now_ms()
         bounds = {one: (starts[one], ends[one]) for one in partitions if one in starts and one in ends}
+        missing = {name for name, one in answers.items() if one.missing and name not in listed}
         return RoundOffsets(
-            groups=answers.groups(ids, bounds),
+            groups=tuple(
+                GroupOffsets(name, (), complete=False) if name in missing else group_offsets(name, one, ids, bounds)
+                for name, one in answers.items()
+                if name not in missing or not all_listed
+            ),
             problems=tuple(sorted(problems)),
-            deleted=answers.deleted,
+            # A broker that did not answer the listing may know the others.
+            deleted=frozenset(missing if all_listed else ()),
             bounds=bounds,
             ts_ms=ts_ms,
-            complete=answers.complete,
         )
 
     def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
@@ -119,24 +120,15 @@ class OffsetFetcher:
         answers = self._list_offsets(partitions, LATEST, "last stable offset of", set(), isolation_level=committed)
         return {partition: info.offset for partition, info in answers}
 
-    def _fetch_groups(
-        self,
-        patterns: Patterns,
-        known: Collection[str],
-        problems: set[str],
-    ) -> Answers:
-        listed, complete = self._list_groups(patterns, problems)
-        requested = listed | set(known)
-        descriptions = self._describe(sorted(requested), problems)
+    def _answers(self, groups: list[str], problems: set[str]) -> dict[str, GroupAnswers]:
+        """Return the answers about each group, in the order of the groups."""
+        answers = dict.fromkeys(groups, GroupAnswers()) | self._describe(groups, problems)
         # The same broker answers both requests about a group. If it did not answer the first, the second is not sent.
-        read = self._committed(sorted(descriptions), problems)
-        return Answers(
-            listed=listed,
-            complete=complete,
-            requested=requested,
-            descriptions=descriptions,
-            committed={name: read.get(name, NO_ANSWER) for name in requested},
-        )
+        described = [name for name in groups if answers[name].assigned is not None]
+        for name, partitions in self._committed(described, problems).items():
+            offsets, unread = _committed_offsets(name, partitions, problems)
+            answers[name] = answers[name]._replace(offsets=offsets, unread=unread, complete=True)
+        return answers
 
     def _now_ms(self) -> int:
         return round(self._clock() * 1000)
@@ -155,28 +147,31 @@ class OffsetFetcher:
             problems.add(NAMELESS)
         return names - {""}, not listed.errors
 
-    def _describe(self, groups: list[str], problems: set[str]) -> dict[str, GroupDescription]:
+    def _describe(self, groups: list[str], problems: set[str]) -> dict[str, GroupAnswers]:
         """Return the members' assignments, which include partitions without a commit, and the state of each group."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
         return {
-            group: GroupDescription(
-                [{(one.topic, one.partition) for one in member.assignment.topic_partitions} for member in info.members],
+            group: GroupAnswers(
+                tuple(
+                    frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions)
+                    for member in info.members
+                ),
                 _state(info.state.name),
             )
             for group, info in _results(answers, "members of the group", problems)
         }
 
-    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, CommittedOffsets]:
-        committed: dict[str, CommittedOffsets] = {}
+    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, Iterable[Any]]:
+        committed: dict[str, Iterable[Any]] = {}
         for first in range(0, len(groups), MAX_GROUPS_IN_FLIGHT):
             requests: dict[str, Future[Any]] = {}
             for group in groups[first : first + MAX_GROUPS_IN_FLIGHT]:
                 request = [ConsumerGroupTopicPartitions(group)]
                 requests |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
             for group, info in _results(self._wait(requests), "offsets of the group", problems):
-                committed[group] = _committed_offsets(group, info.topic_partitions or (), problems)
+                committed[group] = info.topic_partitions or ()
         return committed
 
     def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int] | None]:
@@ -234,7 +229,10 @@ def _results(
                     failed.add(key)
 
 
-def _committed_offsets(group: str, partitions: Iterable[Any], problems: set[str]) -> CommittedOffsets:
+def _committed_offsets(
+    group: str, partitions: Iterable[Any], problems: set[str]
+) -> tuple[dict[PartitionId, int], frozenset[PartitionId]]:
+    """Return the offsets of a group, and the partitions with an error."""
     offsets, unread = {}, set()
     for one in partitions:
         partition = (one.topic, one.partition)
@@ -243,7 +241,7 @@ def _committed_offsets(group: str, partitions: Iterable[Any], problems: set[str]
             problems.add(f"offset of the group {group} in {one.topic}/{one.partition}: {_reason(one.error)}")
         elif one.offset >= 0:  # a negative offset means that nothing is committed
             offsets[partition] = one.offset
-    return CommittedOffsets(offsets, frozenset(unread))
+    return offsets, frozenset(unread)
 
 
 def _state(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from math import isclose
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -17,6 +18,7 @@ from tallystream_dashboards.lag.storage import (
     group_point,
     partition_point,
 )
+from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +31,8 @@ log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
-IGNORED = frozenset({"seconds", "reason", "seen_ms"})
-"""Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
+IGNORED = frozenset({"reason", "seen_ms"})
+"""Fields whose change alone is not written, such as a reason, which has seconds."""
 IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
 """The same for a partition, whose rates change for as long as the window after its last record."""
 
@@ -43,10 +45,17 @@ class _Last(NamedTuple):
     ts_ms: int
     written_ms: int
 
-    def equals(self, names: tuple[str, ...], values: tuple[Field, ...], ignored: frozenset[str]) -> bool:
-        return self.names == names and all(
-            one == other or name in ignored for name, one, other in zip(names, self.values, values, strict=True)
+    def equals(self, point: Point, ignored: frozenset[str]) -> bool:
+        """Return whether a later point has the same fields, and an age that has only grown with time."""
+        return self.names == tuple(point.fields) and all(
+            name in ignored or (self._is_later(one, other, point.ts_ms) if name == "seconds" else one == other)
+            for one, (name, other) in zip(self.values, point.fields.items(), strict=True)
         )
+
+    def _is_later(self, age_s: Field, later_s: Field, ts_ms: int) -> bool:
+        """Return whether `later_s` is what a reader computes of the age."""
+        expected = TimeLag(float(age_s)).after((ts_ms - self.ts_ms) / 1000)
+        return isclose(expected.seconds, float(later_s), abs_tol=0.001)
 
 
 class Recorder:
@@ -76,7 +85,7 @@ class Recorder:
             names = self._names.setdefault(names, names)  # one tuple for all series
             last, written_ms = before.get(key), point.ts_ms
             ignored = IGNORED_OF_PARTITIONS if point.measurement == LAG else IGNORED
-            if last is not None and last.equals(names, values, ignored):
+            if last is not None and last.equals(point, ignored):
                 if point.ts_ms - last.written_ms < repeat_ms:
                     written_ms = last.written_ms
             elif last is not None and last.ts_ms != last.written_ms:
@@ -107,8 +116,7 @@ class Recorder:
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
-    if not state.gone:
-        yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
+    yield from (partition_point(state.group, one, ts_ms) for one in state.partitions)
     yield group_point(state, ts_ms)
 
 

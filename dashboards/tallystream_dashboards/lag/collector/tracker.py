@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from tallystream_dashboards.lag import reader
+from tallystream_dashboards.lag.reader import read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
-    CAUGHT_UP,
     GONE_MS,
     GroupState,
     PartitionState,
-    evaluate_partition,
     group_state,
     keep_since,
     mark_gone,
@@ -21,8 +19,8 @@ from tallystream_dashboards.lag.state import (
     unread_partition,
     worst_first,
 )
-from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.storage import ENDS, LAG, PARTITION_FIELDS
+from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Rules, evaluate_partition
+from tallystream_dashboards.lag.storage import ENDS
 from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, max_observations
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     )
     from tallystream_dashboards.lag.samples import Rates
     from tallystream_dashboards.lag.time_lag import TimeLag
-
-_STOPPED = (Status.STALL, Status.STOP)
 
 
 class Broker(Protocol):
@@ -110,7 +106,7 @@ class LagTracker:
         if self._assigned_only:
             offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
         if offsets.ts_ms < self._newest_ms:
-            self._forget_from(offsets.ts_ms)
+            self._begin_again(offsets.ts_ms)
         self._newest_ms = offsets.ts_ms
         self._add_ends(offsets)
         self._open_from = self._broker.last_stable(self._stopped())
@@ -134,24 +130,21 @@ class LagTracker:
             history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())
             for ts_ms, end in zip(one.times_ms, one.values, strict=True):
                 history.add(ts_ms, int(end))
-        start_ms = now_ms - self._window_ms - MAX_GAP_MS
-        series = store.read(LAG, PARTITION_FIELDS, start_ms=start_ms, end_ms=now_ms + 1)
-        partitions = reader.partitions(series)
-        for state in reader.read_groups(store, at_ms=now_ms):
+        partitions = read_partitions(store, at_ms=now_ms)
+        for state in read_groups(store, at_ms=now_ms):
             if self._patterns.match(state.group):
-                known = partitions.get(state.group, ()) if state.partition_count else ()
+                known = () if state.gone or not state.partition_count else partitions.get(state.group, ())
                 self._groups[state.group] = replace(state, partitions=tuple(known))
-        for key, samples in reader.samples(series).items():
+        start_ms = now_ms - self._window_ms - MAX_GAP_MS
+        for key, samples in read_samples(store, start_ms=start_ms, end_ms=now_ms + 1).items():
             self._samples[key] = OffsetSamples(self._window_ms)
             for sample in samples:
                 self._samples[key].add(sample)
 
-    def _forget_from(self, ts_ms: int) -> None:
-        """Forget what was observed at `ts_ms` and later: the clock was set back, so this time comes again."""
-        for ends in self._ends.values():
-            ends.forget_from(ts_ms)
-        for samples in self._samples.values():
-            samples.forget_from(ts_ms)
+    def _begin_again(self, ts_ms: int) -> None:
+        """Forget what was observed: the clock was set back to `ts_ms`, so some of this time comes again."""
+        self._ends.clear()
+        self._samples.clear()
         for name, state in self._groups.items():
             since_ms = state.since_ms and min(state.since_ms, ts_ms)
             self._groups[name] = replace(state, since_ms=since_ms, seen_ms=min(state.seen_ms, ts_ms))
@@ -163,8 +156,8 @@ class LagTracker:
 
     def _stopped(self) -> set[PartitionId]:
         """Return the partitions in which a group had stopped in the last round."""
-        partitions = (one for state in self._groups.values() if not state.gone for one in state.partitions)
-        return {(one.topic, one.partition) for one in partitions if one.evaluation.status in _STOPPED and not one.stale}
+        partitions = (one for state in self._groups.values() for one in state.partitions)
+        return {(one.topic, one.partition) for one in partitions if one.evaluation.status in STOPPED and not one.stale}
 
     def _evaluate(self, offsets: RoundOffsets) -> None:
         for group in offsets.groups:
@@ -191,30 +184,29 @@ class LagTracker:
             group = replace(group, members=before.members, state=before.broker_state)
         states, rates = [], []
         for one in group.partitions:
-            samples = self._add_sample(group, one, now_ms)
+            samples = self._add_sample(group.group, one, now_ms)
             rates.append((None, None) if samples is None else samples.rates(now_ms))
-            states.append(self._partition(one, samples, rates[-1][0], now_ms))
+            states.append(self._partition(one, samples, rates[-1][0], group.members, now_ms))
         states += self._unread_partitions(group, before)
         return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
 
     def _unread_partitions(self, group: GroupOffsets, before: GroupState | None) -> list[PartitionState]:
         """Return the partitions that the round did not read, with their last states; forget those that are deleted."""
-        last_states = before.partitions if before is not None and not before.gone else ()
-        last = {(one.topic, one.partition): one for one in last_states}
+        last = {(one.topic, one.partition): one for one in (before.partitions if before is not None else ())}
         missing = last.keys() - {one.id for one in group.partitions}
         unread = group.unread if group.complete else group.unread | missing
         for partition in missing - unread:
             self._samples.pop((group.group, partition), None)
         return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
-    def _add_sample(self, group: GroupOffsets, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
-        key = (group.group, partition.id)
+    def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
+        key = (group, partition.id)
         if partition.committed is None:
             self._samples.pop(key, None)
             return None
         if key not in self._samples:
             self._samples[key] = OffsetSamples(self._window_ms)
-        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end, group.members))
+        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
         return self._samples[key]
 
     def _partition(
@@ -222,6 +214,7 @@ class LagTracker:
         offsets: PartitionOffsets,
         samples: OffsetSamples | None,
         rates: Rates | None,
+        members: int | None,
         now_ms: int,
     ) -> PartitionState:
         time_lag: TimeLag | None = NO_LAG
@@ -233,6 +226,7 @@ class LagTracker:
                 offsets,
                 [] if samples is None else samples.all(),
                 time_lag,
+                members=members,
                 now_ms=now_ms,
                 rules=self._rules,
                 open_from=self._open_from.get(offsets.id),

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -93,32 +94,9 @@ CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'none'"
 )
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Tallystream</title>
-<link rel="icon" href="data:,">
-<style>
-:root {{ color-scheme: light dark; font-family: "Source Sans", sans-serif; }}
-form {{ max-width: 22rem; margin: 12vh auto; padding: 0 1rem; display: grid; gap: .6rem; }}
-input, button {{ font: inherit; padding: .5rem; }}
-[role=alert] {{ border-left: .3rem solid #d9362b; padding-left: .6rem; }}
-</style>
-</head>
-<body>
-<form method="post">
-<h1>Tallystream</h1>
-{message}<label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" required autofocus>
-<button>Log in</button>
-</form>
-</body>
-</html>
-"""
+_PAGE = Path(__file__).with_name("login.html").read_text(encoding="utf-8")
 
 
 def login_page(message: str = "") -> str:
     """Return the login page, with the sentence `message` above the field. `message` is not escaped."""
-    return _PAGE.format(message=f'<p role="alert">{message}</p>\n' if message else "")
+    return _PAGE.replace("<!-- message -->", f'<p role="alert">{message}</p>' if message else "")

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import role
-from tallystream_dashboards.lag.catch_up import Between
-from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
+from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import tzinfo
 
     from tallystream_dashboards.data.groups import GroupsView, GroupView
-    from tallystream_dashboards.lag.catch_up import TimeToCatchUp
-    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.lag.catch_up import CatchUp
+    from tallystream_dashboards.lag.state import GroupState
+
+Row = TypeVar("Row")
 
 ALL = "All groups"
 MAX_PARTITIONS = 500
@@ -51,7 +52,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     present = [state for state in view.states if not state.gone]
     _tiles(present, now_ms=now_ms)
     components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
-    states = _filtered(view.states)
+    states = _filtered(view.states, lambda state: state.group, "part of a group's name")
     table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
     components.table(table, caption="Consumer groups", key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
@@ -75,7 +76,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
         components.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
     with right:
         components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
-    partitions = _partitions(state)
+    partitions = _filtered(state.partitions, lambda one: one.name, "topic/partition")
     table = tables.partitions(partitions[:MAX_PARTITIONS])
     components.table(table, caption="Partitions", key="partitions-table")
     if len(partitions) > MAX_PARTITIONS:
@@ -100,26 +101,26 @@ def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
     status = worst.evaluation.status
     columns[1].metric(
         f"Worst: {literal(worst.group)}",
-        lag_range(worst),
+        worst.lag_text,
         f"{status.name}{tables.since(worst, now_ms)}",
         delta_color=components.COLORS[status],
         delta_arrow="off",
         **components.TILE,
     )
-    columns[2].metric("Time lag", time_lag(worst.time_lag), **components.TILE)
+    columns[2].metric("Time lag", time_lag.text(worst.time_lag), **components.TILE)
     _catches_up(columns[3], worst.catch_up)
 
 
-def _catches_up(column: Any, catch_up: TimeToCatchUp) -> None:
+def _catches_up(column: Any, catch_up: CatchUp) -> None:
     """Draw how long a group takes to catch up. A tile is too narrow for `never at this rate` in one line."""
-    label = "Catches up in" if isinstance(catch_up, Between) else "Catches up"
-    time, _, rate = catches_up_in(catch_up).partition(" at ")
+    label = "Catches up in" if catch_up.drain_low else "Catches up"
+    time, _, rate = catch_up.drain.partition(" at ")
     column.metric(label, time, f"at {rate}" if rate else None, delta_color="off", delta_arrow="off", **components.TILE)
 
 
 def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     status = state.evaluation.status
-    message = literal(why(state))
+    message = literal(state.evaluation.reason)
     if state.gone:
         st.warning(f"**GONE** · {message}", icon=":material/person_off:")
     elif status is Status.ERR:
@@ -129,8 +130,8 @@ def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     else:
         st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {message}")
     columns = st.columns(5)
-    columns[0].metric("Lag, records", lag_range(state), **components.TILE)
-    columns[1].metric("Time lag", time_lag(state.time_lag), **components.TILE)
+    columns[0].metric("Lag, records", state.lag_text, **components.TILE)
+    columns[1].metric("Time lag", time_lag.text(state.time_lag), **components.TILE)
     _catches_up(columns[2], state.catch_up)
     rates = state.rates
     gray: Any = {"delta_color": "off", "delta_arrow": "off"}
@@ -142,15 +143,9 @@ def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
     st.caption(f"Last seen {formatting.clock(state.seen_ms, zone, now_ms=now_ms)}")
 
 
-def _filtered(states: Sequence[GroupState]) -> list[GroupState]:
-    if len(states) <= tables.MAX_UNFILTERED:
-        return list(states)
-    text = st.text_input("Filter", key="filter", placeholder="part of a group's name", label_visibility="collapsed")
-    return [state for state in states if text.lower() in state.group.lower()]
-
-
-def _partitions(state: GroupState) -> list[PartitionState]:
-    if len(state.partitions) <= tables.MAX_UNFILTERED:
-        return list(state.partitions)
-    text = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
-    return [one for one in state.partitions if text.lower() in one.name.lower()]
+def _filtered(rows: Sequence[Row], name: Callable[[Row], str], placeholder: str) -> list[Row]:
+    """Return the rows whose name has the text in the filter, which a long table has."""
+    if len(rows) <= tables.MAX_UNFILTERED:
+        return list(rows)
+    text = st.text_input("Filter", key="filter", placeholder=placeholder, label_visibility="collapsed")
+    return [row for row in rows if text.lower() in name(row).lower()]

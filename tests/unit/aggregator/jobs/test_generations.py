@@ -72,14 +72,15 @@ def test_a_deleted_ledger_gives_no_generation_again() -> None:
     assert [one.end for one in rows_of(cluster)] == [row.positions]
 
 
-def test_a_ledger_whose_end_is_not_visible_gives_no_generation() -> None:
-    """A transaction that hangs hides the rows after it: the same number would be taken twice."""
+def test_a_row_that_is_not_visible_has_a_generation_that_is_taken() -> None:
+    """Kafka has left its transaction open. The next row ends it, and has the next generation."""
     cluster = new_cluster()
-    epoch = cluster.open_writer("other") or 0
-    cluster.add_partitions("other", epoch, [LEDGER])
-    cluster.produce("other", epoch, LEDGER, [(b"key", b"value")])
-    with pytest.raises(BrokerError, match=r"metrics-ledger, partition 0: a transaction is open .* find-hanging"):
-        alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster)
+    alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster)
+    transaction = cluster.transactions[-1]
+    cluster.partition(LEDGER).truncate(1)  # its marker
+    assert cluster.partition(LEDGER).open == {transaction.number: 0}
+    assert alone(lambda process, cluster: generations(process, cluster).take(OPENED), cluster) == 2
+    assert [row.generation for row in rows_of(cluster)] == [1, 2]
 
 
 def test_a_ledger_that_is_missing_gives_no_generation() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.certificates import encrypted, self_signed
+from support.http_stub import HttpStub, Request, Response
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, InfluxStore, decode, encode_name, encode_value
@@ -27,48 +26,30 @@ PASSWORD = "k3y-p4ssword"
 POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_000)
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpStub):
     """A server that answers every request with `status` and `message`: InfluxDB, or a page of something else."""
 
     status, message, is_influxdb = 204, "", True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
-        self.address = f"127.0.0.1:{self.server_address[1]}"
+        super().__init__(self._answer)
+
+    def _answer(self, request: Request) -> Response:
+        if request.method != "POST":
+            return Response(501)
+        text = json.dumps({"message": self.message}) if self.is_influxdb else "<html>Log in</html>"
+        return Response(self.status, b"" if self.status == 204 else text.encode())
 
     def answer(self, status: int, message: str) -> None:
         """Give this answer from now on."""
         self.status, self.message = status, message
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Gives the server's answer."""
-
-    server: Server
-
-    def do_POST(self) -> None:
-        """Answer."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        text = json.dumps({"message": self.server.message}) if self.server.is_influxdb else "<html>Log in</html>"
-        body = b"" if self.server.status == 204 else text.encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server."""
     with Server() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
-        thread.start()
         yield made
-        made.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -125,7 +106,7 @@ def env(server: Server, tmp_path: Path) -> dict[str, str]:
     context.verify_mode = ssl.CERT_REQUIRED
     # With TLS 1.3 the rejection follows the handshake, and is lost if the server closes the connection first.
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.server.socket = context.wrap_socket(server.server.socket, server_side=True)
     return {
         "INFLUXDB_URL": f"https://{server.address}",
         "INFLUXDB_TOKEN": "token",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
-from support.simulation.client import SimulatedSource
 from support.simulation.direct import METRICS, Direct
 from tallystream_aggregator.stream.broker import BrokerError
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None:
@@ -22,16 +24,6 @@ def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None
     direct.cluster.partition(METRICS).delete_before(2)
     report = direct.loop().run_epoch(direct.store, (1, 2), 1)  # the state has them
     assert (report.records, report.restarts) == (0, 1)
-
-
-def test_a_loop_goes_on_until_the_next_epoch_begins() -> None:
-    """It ends after the running step."""
-    direct = Direct()
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    began_s = direct.monotonic()
-    loop.run_between(direct.after(0.5))
-    assert direct.monotonic() < began_s + 1
 
 
 def test_a_loop_does_not_go_on_after_a_stop() -> None:
@@ -61,23 +53,6 @@ def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
     direct.fail = lambda _: None
     assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
     assert direct.published() == {METRICS: 1}
-
-
-def test_a_connection_that_is_not_closed_leaves_no_table_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table may have what is not published: the next epoch begins again."""
-    direct = Direct()
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-
-    def fail(*_: object) -> None:
-        raise BrokerError("it failed")
-
-    monkeypatch.setattr(SimulatedSource, "read", fail)
-    monkeypatch.setattr(SimulatedSource, "close", fail)
-    with pytest.raises(BrokerError):
-        loop.run_between(direct.after(30))
-    monkeypatch.undo()
-    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
 
 
 def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -125,18 +125,6 @@ def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: 
     assert shards.counts == sorted(shards.counts)
 
 
-@pytest.mark.parametrize(("loop", "place"), [(1, SHARDS[1]), (2, Place(TOPICS.agg, 0))])
-def test_a_transaction_that_nobody_ends_in_the_sums_stops_their_writer(loop: int, place: Place) -> None:
-    """The combiner, or a reader of the sums, would wait for its end for ever, and nobody would know why."""
-    shards = Shards()
-    epoch = shards.cluster.open_writer("other") or 0
-    shards.cluster.add_partitions("other", epoch, [place])
-    shards.cluster.produce("other", epoch, place, [(b"key", b"value")])
-    shards.loops[1], shards.loops[2] = shards.loop(1), shards.combiner()
-    with pytest.raises(TallystreamError, match=f"{place.topic}, partition {place.partition}: .* find-hanging"):
-        shards.run(loop, 600)
-
-
 def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
     """What it has published is not there any more, and nothing that it waits for would come."""
     shards = Shards()

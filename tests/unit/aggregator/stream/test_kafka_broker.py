@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError, UnavailableError
+from tallystream_aggregator.stream.broker import Bounds, Place, RejectedError, UnavailableError
 from tallystream_aggregator.stream.kafka import broker as kafka
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
@@ -113,11 +113,3 @@ def test_the_topics_are_asked_again_after_a_lost_connection(admin: FakeAdmin) ->
     """A broker that restarts closes it."""
     admin.errors = [KafkaError._TRANSPORT] * 2
     assert broker().partitions() == {"in": [0, 1]}
-
-
-@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE])
-def test_a_stop_ends_a_query(admin: FakeAdmin, code: int) -> None:
-    """It is noticed between two attempts."""
-    admin.errors = [code] * 9
-    with pytest.raises(BrokerError, match="a stop was requested"):
-        broker(stopped=lambda: True).bounds([A])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, LostRecordsError, Place, RejectedError
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, Place, RejectedError
 from tallystream_aggregator.stream.kafka import source as kafka_source
 from tallystream_aggregator.stream.kafka.source import KafkaSource
 
@@ -79,16 +79,6 @@ def source(*places: Place, bounds: Bounds | None = None) -> KafkaSource:
     return one
 
 
-@pytest.mark.parametrize("places", [(A, B), (A, B, OTHER)])
-def test_records_are_returned_by_partition_in_order(consumer: FakeConsumer, places: tuple[Place, ...]) -> None:
-    """Records of several partitions and topics may come in any mix."""
-    source_ = source(*places)
-    offsets = range(3)
-    consumer.queue = [record(place, offset) for offset in offsets for place in places]
-    expected = [Chunk(place, [row(offset) for offset in offsets], 3) for place in places]
-    assert source_.read(100, 0) == expected
-
-
 def test_at_most_as_many_records_as_requested_are_returned(
     consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,15 +92,6 @@ def test_at_most_as_many_records_as_requested_are_returned(
         [(6, 8)],
         [],
     ]
-
-
-def test_the_end_of_a_partition_moves_its_position_once(consumer: FakeConsumer) -> None:
-    """It is after markers, with or without records before it. That of a partition that is not assigned is ignored."""
-    source_ = source(A, B)
-    consumer.queue = [end(B, 4), record(A, 0), end(A, 2), end(OTHER, 7)]
-    assert source_.read(100, 0) == [Chunk(A, [row(0)], 2), Chunk(B, (), 4)]
-    consumer.queue = [end(A, 2), record(A, 2)]
-    assert source_.read(100, 0) == [Chunk(A, [row(2)], 3)]
 
 
 def test_an_end_that_moves_nothing_does_not_end_the_wait(
@@ -130,25 +111,6 @@ def test_an_end_that_moves_nothing_does_not_end_the_wait(
     assert source_.read(100, 60.0) == [Chunk(A, [row(0)], 1)]
     assert len(polls) == 2
     assert 0 < polls[1] <= polls[0] <= 60
-
-
-@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.LEADER_NOT_AVAILABLE])
-def test_an_outage_means_that_nothing_is_there(consumer: FakeConsumer, code: int) -> None:
-    """The consumer connects again by itself, and records that came before are returned."""
-    source_ = source(A)
-    consumer.queue = [Message(error=KafkaError(code)), record(A, 0), event(A, code)]
-    assert source_.read(100, 0) == [Chunk(A, [row(0)], 1)]
-
-
-@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.UNKNOWN_TOPIC_OR_PART])
-@pytest.mark.parametrize("bounds", [Bounds(5, 9, 9), Bounds(0, 1, 1)])
-def test_records_are_lost_if_the_leader_says_so(consumer: FakeConsumer, code: int, bounds: Bounds) -> None:
-    """They were deleted, or the end is below the position."""
-    source_ = source(A, bounds=bounds)
-    consumer.queue = [record(A, 1), event(A, code)]
-    with pytest.raises(LostRecordsError) as raised:
-        source_.read(100, 0)
-    assert (raised.value.place, raised.value.position, raised.value.bounds) == (A, 2, bounds)
 
 
 def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:

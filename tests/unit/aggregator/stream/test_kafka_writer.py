@@ -130,22 +130,6 @@ def test_a_writer_whose_commit_failed_is_not_used_again(
     assert producer.calls == []
 
 
-def test_a_writer_is_not_used_again_after_an_error_of_the_records() -> None:
-    """A record that can't be encoded leaves a transaction open."""
-    producer = FakeProducer()
-    one = writer(producer)
-
-    def records() -> Any:
-        yield RECORDS[0]
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        one.commit(records())
-    assert producer.calls == ["begin", "produce"]
-    with pytest.raises(BrokerError):
-        one.commit(RECORDS)
-
-
 def test_a_stop_ends_the_wait_for_a_commit() -> None:
     """It is noticed after a slice, long before the time limit."""
     stops = iter([False, True])
@@ -153,17 +137,6 @@ def test_a_stop_ends_the_wait_for_a_commit() -> None:
     with pytest.raises(BrokerError, match="a stop was requested"):
         writer(producer, stopped=lambda: next(stops)).commit(RECORDS)
     assert producer.calls.count("commit") == 2
-
-
-def test_a_closed_writer_writes_nothing() -> None:
-    """It can be closed twice."""
-    producer = FakeProducer()
-    one = writer(producer)
-    one.close()
-    one.close()
-    with pytest.raises(BrokerError, match="closed"):
-        one.commit(RECORDS)
-    assert producer.calls == []
 
 
 def test_a_user_may_tune_a_writer_but_not_its_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,16 +150,6 @@ def test_a_user_may_tune_a_writer_but_not_its_transactions(monkeypatch: pytest.M
     assert created[0]["transaction.timeout.ms"] == 30_000
     assert created[0]["linger.ms"] == "5"
     assert producer.calls == ["init", "init"]
-
-
-def test_a_writer_that_is_not_allowed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the transactional ID, because a person must allow it."""
-    rejected = error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed")
-    monkeypatch.setattr(kafka_writer.clients, "producer", lambda _: FakeProducer(init=[rejected]))
-    with pytest.raises(RejectedError) as raised:
-        open_writer({"bootstrap.servers": "b:1"}, "ours", Timeouts())
-    reason = "Transactional Id authorization failed"
-    assert str(raised.value) == f"broker b:1: the transactions of ours can't begin: {reason}."
 
 
 @pytest.mark.parametrize(

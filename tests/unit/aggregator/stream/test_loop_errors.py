@@ -125,19 +125,6 @@ def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
     assert direct.published() == {METRICS: 1, OTHER: 2}
 
 
-def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
-    """The partition of the rows may be unknown to a broker that has just started."""
-    direct = Direct()
-    direct.feed(1)
-    away = direct.cluster.topics.pop("metrics-table")
-    end_s = direct.monotonic() + 5
-    direct.fail = lambda _: (
-        direct.cluster.topics.setdefault("metrics-table", away) if direct.monotonic() > end_s else None
-    )
-    direct.loop().run_epoch(direct.store, (1, 0), 60)
-    assert direct.published() == {METRICS: 1}
-
-
 def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -191,14 +191,3 @@ def test_a_claim_below_that_of_the_table_changes_nothing_and_fences_nobody() -> 
         Resharder(table.broker, TOPICS, TABLE).run((1, 0), shards=2)
     assert table.requests.count(WRITER) == opened > 0
     assert table.visible() == Layout()
-
-
-def test_an_old_checkpoint_does_not_hide_the_change() -> None:
-    """Its state has another layout, so the table is that of the rows."""
-    table = Changed()
-    stored = Batch(0)
-    table.run(stored)
-    table.change(sum_tags=DROP)
-    table.feed_tagged(b"app-1", "0", 5)
-    table.run(Batch(1, stored.stored_head, dict(stored.entries)))
-    assert table.sums[None] == 115

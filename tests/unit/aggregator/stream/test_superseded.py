@@ -96,11 +96,6 @@ def test_the_first_and_last_value_of_a_counter_that_never_falls_are_applied() ->
     assert Topic().counts(3, 4, 4, 9, 9).applied() == [(0, 1), (4, 4)]
 
 
-def test_both_sides_of_a_fall_are_applied() -> None:
-    """A restart is an event with an offset, so the runs before and after it are separate."""
-    assert Topic().counts(3, 5, 9, 2, 4, 6).applied() == [(0, 1), (2, 2), (3, 1), (5, 2)]
-
-
 def test_counters_and_instances_have_runs_of_their_own() -> None:
     """Values with another name, other tags or another key are another run.
 
@@ -109,53 +104,6 @@ def test_counters_and_instances_have_runs_of_their_own() -> None:
     topic = Topic().counts(1, 2, 3).counts(9, 8, name="b").counts(5, key=b"app-2")
     topic.add('{"name":"orders","value":2,"tags":{"k":"v"}}').counts(4)
     assert topic.kept() == [0, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize(
-    "spelled",
-    [
-        '{"name":"orders","value":5}',
-        '{"name": "orders", "value": 5}',
-        '{"value":5,"name":"orders"}',
-        '{"name":"orders","value":5,"tags":{}}',
-        '{"n\\u0061me":"orders","value":5}',
-        '{"name":"orders","value":3,"value":5}',
-        '{ "value" : 5, "name" : "orders" }',
-        '{"name":"orders","value":5,"x":{"value":9}}',
-    ],
-)
-def test_all_spellings_of_a_counter_belong_to_one_run(spelled: str) -> None:
-    """The order of fields, white space, escapes and additional fields make no difference."""
-    topic = Topic().counts(4)
-    for _ in range(3):
-        topic.add(spelled)
-    assert topic.counts(6).kept() == [0, 4]
-
-
-@pytest.mark.parametrize(
-    "unreadable",
-    [
-        '{"name":"orders","value":05}',
-        '{"name":"orders","value":-5}',
-        '{"name":"orders","value":5.0}',
-        '{"name":"orders","value":9223372036854775808}',
-        '{"name":"orders","value":5]',
-        '{"name":"","value":5}',
-        '{"name":"orders","x":{"value":5}}',
-        '{"name":"orders","value":"5"}',
-        b'{"name":"\xff","value":5}',
-        b"",
-    ],
-)
-def test_unreadable_records_are_kept_and_end_no_run(unreadable: str | bytes) -> None:
-    """Each of them becomes a dead letter, and the records around them are a run as if they were absent."""
-    topic = Topic().counts(4).add(unreadable).add(unreadable).add(unreadable).counts(5, 6)
-    assert topic.kept() == [0, 1, 2, 3, 5]
-
-
-def test_the_largest_count_is_like_any_other() -> None:
-    """A value of 19 digits belongs to its counter's run."""
-    assert Topic().counts(1, 2**62, 2**63 - 1).kept() == [0, 2]
 
 
 def test_a_tombstone_ends_only_the_runs_of_its_instance() -> None:
@@ -170,22 +118,6 @@ def test_a_forget_record_ends_the_runs_whose_rows_it_may_remove(named: dict[str,
     topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").add(json.dumps({"forget": named}))
     topic.counts(4, 5, 6).counts(3, key=b"app-2")
     assert topic.kept() == sorted([0, 2, 3, *others, 5, 6, 8, 9])
-
-
-@pytest.mark.parametrize("key", [None, b"", b"\xff", b"nul\0", b"k" * 1025])
-def test_records_without_an_instance_are_kept(key: bytes | None) -> None:
-    """If the key can't be read, each record becomes a dead letter."""
-    topic = Topic()
-    for _ in range(4):
-        topic.add('{"name":"a","value":1}', key=key)
-    assert topic.kept() == [0, 1, 2, 3]
-
-
-def test_a_record_that_is_too_large_is_kept() -> None:
-    """Each of them becomes a dead letter and an event."""
-    small = TableSettings(max_record_bytes=40)
-    large = json.dumps({"name": "orders", "value": 5, "x": "y" * 40})
-    assert Topic().counts(1, 2).add(large).add(large).add(large).counts(3).kept(small) == [0, 1, 2, 3, 4, 5]
 
 
 def test_snapshots_are_all_applied() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from tallystream_aggregator.verify.check import Difference, Outcome
-from tallystream_cli.demo.results import Results, differences, exact, rows
+from tallystream_cli.demo.journal import Batch, Line
+from tallystream_cli.demo.results import Found, differences, exact, rows
 
 if TYPE_CHECKING:
     from tallystream_cli.demo.sums import Key, Values
@@ -20,26 +22,15 @@ AT: Key = ("flights", "flights.processed.position", "position", (("partition", "
 SUMS: dict[Key, Values] = {
     PROCESSED: {"count": 110},
     DELAY: {"count": 90, "sum": 450.0, "min": -5, "max": 60},
-    BATCH: {"count": 11, "sum": 0.25, "min": 0.01, "max": 0.1},
+    BATCH: {"count": 3, "sum": 0.25, "min": 0.01, "max": 0.1},
     AT: {"start": 0, "position": 100},
 }
-CONSISTENT = Results(
-    sent=100,
-    processed=110,
-    journal_processed=110,
-    journal_duplicates=10,
-    journal_covered=100,
-    journal_delays=90,
-    journal_delay_sum=450,
-    journal_batches=11,
-    held=10,
-    covered=100,
-    decreases=0,
-    acknowledged=110,
-    verified=Outcome(sums=4, letters=0),
-    sums=SUMS,
-    store=SUMS,
-)
+BATCHES = [
+    Batch(Line("batch", 1, 60, 300, [(0, 0, 70)]), {"acknowledged", "committed"}),
+    Batch(Line("batch", 2, 10, 50, [(0, 70, 80)]), {"acknowledged", "hold"}),
+    Batch(Line("batch", 3, 20, 100, [(0, 70, 100)]), {"acknowledged", "committed"}),
+]
+CONSISTENT = Found(100, BATCHES, SUMS, 0, SUMS, Outcome(sums=4, letters=0))
 
 
 def test_consistent_numbers_are_exact() -> None:
@@ -50,26 +41,31 @@ def test_consistent_numbers_are_exact() -> None:
     assert [row.value for row in table if row.what == "processed twice, by the sums"] == ["10"]
 
 
+def batches(number: int, **changes: Any) -> list[Batch]:
+    """Return the batches with a changed line of one of them."""
+    return [
+        dataclasses.replace(one, line=msgspec.structs.replace(one.line, **changes)) if one.line.n == number else one
+        for one in BATCHES
+    ]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"sent": 101},
-        {"processed": 109},
-        {"journal_processed": 111},
-        {"journal_duplicates": 9},
-        {"journal_covered": 99},
-        {"journal_delays": 91},
-        {"journal_delay_sum": 451},
-        {"journal_batches": 12},
-        {"held": 0},
-        {"held": 11},
-        {"covered": 101},
+        {"batches": BATCHES[:2]},
+        {"batches": batches(1, delays=61)},
+        {"batches": batches(1, delay_sum=301)},
+        {"batches": batches(3, spans=[(0, 70, 99)])},
+        {"batches": batches(3, spans=[(0, 69, 99)])},
+        {"batches": [dataclasses.replace(one, marks=one.marks - {"hold"}) for one in BATCHES]},
         {"decreases": 1},
-        {"acknowledged": 111},
         {"verified": Outcome(sums=4, letters=1)},
         {"verified": Outcome(sums=4, differences=[Difference(None, "count", 1, 2, None)])},
         {"verified": Outcome()},
-        {"sums": {**SUMS, PROCESSED: {"count": 111}}},
+        {"sums": {**SUMS, PROCESSED: {"count": 109}}},
+        {"sums": {**SUMS, BATCH: {**SUMS[BATCH], "count": 4}}},
+        {"sums": {**SUMS, AT: {"start": 0, "position": 101}}},
         {"store": {**SUMS, DELAY: {**SUMS[DELAY], "sum": 450.5}}},
         {"store": {key: row for key, row in SUMS.items() if key != AT}},
         {"sums": {}, "store": {}},
@@ -78,22 +74,14 @@ def test_consistent_numbers_are_exact() -> None:
 )
 def test_each_wrong_number_is_detected(wrong: dict[str, Any]) -> None:
     """With one number wrong by one, or missing, the table is not exact."""
-    assert not exact(rows(dataclasses.replace(CONSISTENT, **wrong)))
+    assert not exact(rows(CONSISTENT._replace(**wrong)))
 
 
 def test_a_run_without_records_processed_twice_fails() -> None:
     """If the kill had no effect, the table is not exact although all numbers agree."""
-    values: dict[Key, Values] = {**SUMS, PROCESSED: {"count": 100}}
-    once = dataclasses.replace(
-        CONSISTENT,
-        processed=100,
-        journal_processed=100,
-        journal_duplicates=0,
-        held=0,
-        acknowledged=100,
-        sums=values,
-        store=values,
-    )
+    values: dict[Key, Values] = {**SUMS, PROCESSED: {"count": 100}, BATCH: {**SUMS[BATCH], "count": 2}}
+    values[DELAY] = {**SUMS[DELAY], "count": 80, "sum": 400.0}
+    once = CONSISTENT._replace(sums=values, store=values, batches=[BATCHES[0], BATCHES[2]])
     assert [row.what for row in rows(once) if row.agrees is False] == [
         "in the batch that app-2 held when it was killed"
     ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.commands import call
 from tallystream.errors import ConfigError
-from tallystream_cli import main
 from tallystream_cli.commands.doctor import as_json, as_table
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, ok
 from tallystream_cli.doctor.run import package
@@ -66,10 +65,7 @@ def test_a_wrong_option_has_exit_code_2(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is checked, and one line names the option."""
-    monkeypatch.setattr(sys, "argv", ["tallystream", "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert ended.value.code == 2
+    assert call(monkeypatch, "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(arguments[0])

@@ -1,9 +1,9 @@
-"""The generated files: those in the repository are up to date, and Grafana reads the generated resources from them."""
+"""The generated files: those in the repository are up to date, and have the values of the settings."""
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from support.grafana_rules import rules
+from tallystream.errors import ConfigError
 from tallystream_cli import main
-from tallystream_dashboards.grafana.generate import files
-from tallystream_dashboards.grafana.resources import resources
-from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings
+from tallystream_dashboards.grafana.generate import dashboards, files
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 
@@ -42,47 +43,26 @@ def test_the_committed_files_are_what_the_command_writes(flavour: Flavour, tmp_p
     assert set(result.stdout.split()) == {str(tmp_path / name) for name in committed}
 
 
-def as_grafana_reads(value: Any, env: dict[str, str]) -> Any:
-    """Return a provisioned value as Grafana reads it: $NAME and ${NAME} are environment variables, $$ is a dollar."""
-    if isinstance(value, dict):
-        return {name: as_grafana_reads(one, env) for name, one in value.items()}
-    if isinstance(value, list):
-        return [as_grafana_reads(one, env) for one in value]
-    if not isinstance(value, str):
-        return value
-    return re.sub(r"\$(\$|\w+|{\w+})", lambda m: "$" if m[1] == "$" else env.get(m[1].strip("{}"), ""), value)
-
-
-ENV = {"INFLUXDB_TOKEN": "the-token", "TALLYSTREAM_ALERT_URL": "https://hook"}
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_provisioning_has_the_same_resources_as_the_api(flavour: Flavour) -> None:
-    """Grafana reads data source, folder, contact point and rules of `resources` from the files."""
-    settings = Settings(flavour=flavour, folder_title="Cash$Flow")
-    texts, generated = files(settings, dashboards_path="/boards"), resources(settings)
-    (source,) = as_grafana_reads(yaml.safe_load(texts["provisioning/datasources/tallystream.yaml"]), ENV)["datasources"]
-    expected = json.loads(json.dumps(generated.datasource).replace("$INFLUXDB_TOKEN", "the-token"))
-    assert source == expected | {"orgId": 1, "editable": False}
-    (provider,) = as_grafana_reads(yaml.safe_load(texts["provisioning/dashboards/tallystream.yaml"]), ENV)["providers"]
-    assert (provider["folder"], provider["folderUid"]) == ("Cash$Flow", "tallystream-folder")
+def test_a_folder_with_special_characters() -> None:
+    """A dollar is doubled where Grafana reads it as the name of a variable, and quotes are escaped."""
+    settings = Settings(folder_title='Cash$Flow "A"', dashboards_path="/boards")
+    (provider,) = yaml.safe_load(files(settings)["provisioning/dashboards/tallystream.yaml"])["providers"]
+    assert (provider["folder"], provider["folderUid"]) == ('Cash$$Flow "A"', "tallystream-folder")
     assert provider["options"] == {"path": "/boards"}
-    alerting = yaml.safe_load(texts["provisioning/alerting/tallystream.yaml"])
-    (contact,) = as_grafana_reads(alerting["contactPoints"], ENV)
-    assert contact["name"] == "Cash$Flow"
-    assert contact["receivers"][0]["settings"] == {"url": "https://hook"}
-    (group,) = alerting["groups"]
-    assert as_grafana_reads(group["folder"], ENV) == "Cash$Flow"
-    for read, expected_rule in zip(group["rules"], generated.rule_group["rules"], strict=True):
-        annotations = dict(expected_rule["annotations"])
-        assert read["dashboardUid"] == annotations.pop("__dashboardUid__")
-        assert str(read["panelId"]) == annotations.pop("__panelId__")
-        # Grafana does not expand variables in these two.
-        assert read["annotations"] == annotations
-        assert read["data"] == expected_rule["data"]
-        assert as_grafana_reads(read["notification_settings"], ENV) == expected_rule["notification_settings"]
-        for name in ("uid", "title", "condition", "for", "noDataState", "execErrState", "labels"):
-            assert read[name] == expected_rule[name]
+    assert dashboards(settings)["tallystream-lag"]["title"] == 'Cash$Flow "A" Lag'
+
+
+@pytest.mark.parametrize(
+    ("bucket", "literal"),
+    [("größe", '"größe"'), ("a${b}", '"a\\${b}"'), ("$a", '"$a"'), ('a"b\\', '"a\\"b\\\\"'), ("a\tb", '"a\\x09b"')],
+)
+def test_rules_and_dashboards_in_flux_name_any_bucket(bucket: str, literal: str) -> None:
+    """Flux has other escapes than JSON, none for other letters, and `${` would begin an interpolation."""
+    settings = Settings(bucket=bucket)
+    assert {name for rule in rules(settings) for name in re.findall(r"from\(bucket: (.*)\)\n", rule.query)} == {literal}
+    for model in dashboards(settings).values():
+        (variable,) = [one for one in model["templating"]["list"] if one["name"] == "bucket"]
+        assert variable["current"]["value"] == bucket
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -91,6 +71,12 @@ def test_no_file_has_a_secret_or_a_host(flavour: Flavour) -> None:
     for text in files(Settings(flavour=flavour)).values():
         assert set(re.findall(r"https?://[^\s\"/]+", text)) <= {"http://localhost:8086", "http://localhost:9090"}
         assert "token:" not in text.replace("token: $INFLUXDB_TOKEN", "")
+
+
+def test_every_threshold_is_in_a_file() -> None:
+    """No option is without effect."""
+    texts = "".join(path.read_text() for path in (DASHBOARDS / "provisioning").iterdir())
+    assert all(f"@{{{one.name}" in texts for one in fields(Thresholds))
 
 
 def test_thresholds_are_in_the_rules_of_grafana_and_prometheus(tmp_path: Path) -> None:
@@ -103,7 +89,7 @@ def test_thresholds_are_in_the_rules_of_grafana_and_prometheus(tmp_path: Path) -
     assert "more than 77 s behind" in rule["annotations"]["description"]
     (group,) = yaml.safe_load((tmp_path / "provisioning/alerting/tallystream.yaml").read_text())["groups"]
     (one,) = [one for one in group["rules"] if one["uid"] == "tallystream-lag-seconds"]
-    assert one["data"][2]["model"]["conditions"][0]["evaluator"] == {"type": "gt", "params": [77.0]}
+    assert one["data"][2]["model"]["conditions"][0]["evaluator"] == {"type": "gt", "params": [77]}
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
@@ -111,3 +97,33 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(main.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
     assert str(result.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")
+
+
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux or prometheus."),
+    ({"uid_prefix": "a b"}, "--uid-prefix: 'a b' can't be used; give 1 to 15 letters, digits, _ or -."),
+    ({"uid_prefix": "x" * 16}, "--uid-prefix"),
+    ({"folder_title": " "}, "--folder"),
+    ({"bucket": ""}, "--bucket is not set; give the name that it has in InfluxDB."),
+    ({"org": ""}, "--org"),
+    ({"datasource_url": "influxdb:8086"}, "--datasource-url"),
+    ({"datasource_url": "http://influxdb:0"}, "--datasource-url"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), INVALID)
+def test_an_invalid_setting_is_refused(given: dict[str, Any], message: str) -> None:
+    """The error names the option, the value and the remedy."""
+    with pytest.raises(ConfigError) as raised:
+        Settings(**given)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "given", [{"lag_seconds": -1}, {"aggregator_seconds": 29}, {"stopped_minutes": 0}, {"dead_letters": 2**31}]
+)
+def test_thresholds_have_bounds(given: dict[str, Any]) -> None:
+    """The error of a threshold out of bounds names it."""
+    (name,) = given
+    with pytest.raises(ConfigError, match=f"--threshold: '{name.replace('_', '-')}="):
+        Thresholds(**given)

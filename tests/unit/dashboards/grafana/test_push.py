@@ -6,107 +6,97 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.grafana_push import SECRETS, TOKEN, dashboard, save_as_person
-from tallystream_dashboards.grafana.push.job import PushSettings, run
-from tallystream_dashboards.grafana.settings import FLAVOURS, Settings
+from support.grafana_push import TOKEN, save_as_person
+from tallystream.errors import ConfigError
+from tallystream_dashboards.grafana.generate import dashboards, rule_group
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
 
 if TYPE_CHECKING:
     from support.grafana_push import Pusher
     from support.grafana_stub import GrafanaStub
-    from tallystream_dashboards.grafana.resources import Resources
 
-RULES = "PUT /v1/provisioning/folder/tallystream-folder/rule-groups/lag"
+SAVE, RULES = "POST /dashboards/db", "PUT /v1/provisioning/folder/tallystream-folder/rule-groups/tallystream"
+LAG = "dashboard Tallystream Lag [tallystream-lag]"
+CHANGED = Settings(bucket="other", thresholds=Thresholds(lag_seconds=60))
+"""With these settings all dashboards and the rules are generated differently."""
 
 
-def test_the_first_push_creates_everything(grafana: GrafanaStub, push: Pusher) -> None:
-    """It creates folder, data source with its secret, contact point, dashboards, and rules that Grafana locks."""
-    push()
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_first_push_creates_everything(grafana: GrafanaStub, push: Pusher, flavour: Flavour) -> None:
+    """It creates the folder, the dashboards, and rules with links to their panels, which Grafana locks."""
+    settings = Settings(flavour=flavour)
+    push(settings)
     state = grafana.state
     assert state.folders["tallystream-folder"]["title"] == "Tallystream"
-    assert state.secrets == {"tallystream-flux": {"token": SECRETS["INFLUXDB_TOKEN"]}}
-    assert state.contacts["tallystream-contact"]["settings"] == {"url": SECRETS["TALLYSTREAM_ALERT_URL"]}
-    assert state.contacts["tallystream-contact"]["provenance"] == ""
     assert {saved["meta"]["folderUid"] for saved in state.dashboards.values()} == {"tallystream-folder"}
-    assert state.dashboards["tallystream-lag"]["dashboard"]["panels"] == dashboard("lag", "Worst")["panels"]
-    assert {uid: (rule["ruleGroup"], rule["provenance"]) for uid, rule in state.rules.items()} == {
-        "tallystream-rule-a": ("lag", "api"),
-        "tallystream-rule-b": ("lag", "api"),
+    expected = dashboards(settings)
+    assert {uid: saved["dashboard"]["panels"] for uid, saved in state.dashboards.items()} == {
+        uid: model["panels"] for uid, model in expected.items()
     }
-    assert state.intervals == {("tallystream-folder", "lag"): 60}
-    assert push.output.splitlines()[-1] == "Done: 6 created."
-    assert "+ created   dashboard Overview [tallystream-overview]" in push.output
+    rules = rule_group(settings)["rules"]
+    assert list(state.rules) == [rule["uid"] for rule in rules]
+    for rule in rules:
+        written = state.rules[rule["uid"]]
+        assert (written["ruleGroup"], written["provenance"], written["data"]) == ("tallystream", "api", rule["data"])
+        assert written["annotations"]["__dashboardUid__"] == rule["dashboardUid"]
+        assert written["annotations"]["__panelId__"] == str(rule["panelId"])
+        assert "notification_settings" not in written
+    assert state.intervals == {("tallystream-folder", "tallystream"): 60}
+    assert push.output.splitlines()[-1] == f"Done: {len(expected) + 2} created."
+    assert f"+ created   {LAG}" in push.output
 
 
 @pytest.mark.parametrize("versions_in_a_list", [True, False])
-def test_a_second_push_writes_nothing(grafana: GrafanaStub, push: Pusher, versions_in_a_list: bool) -> None:
-    """Fields that Grafana adds (defaults of queries, durations, versions) are no differences."""
+def test_a_second_push_saves_no_dashboard(grafana: GrafanaStub, push: Pusher, versions_in_a_list: bool) -> None:
+    """So a dashboard has a version for each change. The rules are written again: they are the same."""
     grafana.versions_in_a_list = versions_in_a_list
     push()
-    assert push() == []
-    assert push.output.splitlines()[-1] == "Done: 3 kept, 3 unchanged."
+    rules = dict(grafana.state.rules)
+    assert push() == [RULES]
+    assert grafana.state.rules == rules
+    assert push.output.splitlines()[-1] == "Done: 6 unchanged, 1 updated."
 
 
-def test_a_push_writes_only_what_changed(grafana: GrafanaStub, push: Pusher) -> None:
-    """A dashboard or a group of rules that is generated differently is updated; the rest is not written."""
+def test_what_is_generated_differently_is_updated(grafana: GrafanaStub, push: Pusher) -> None:
+    """Dashboards and rules have the new settings, and a rule that is no longer generated is gone."""
     push()
-
-    def change(generated: Resources) -> None:
-        generated.dashboards["tallystream-lag"]["panels"][0]["title"] = "The worst"
-        generated.rule_group["rules"][0]["for"] = "600s"
-
-    assert push(change) == ["POST /dashboards/db", RULES]
-    assert push(change) == []
-    push(lambda generated: generated.rule_group["rules"].pop())
-    assert list(grafana.state.rules) == ["tallystream-rule-a"]
+    grafana.state.rules["former"] = grafana.state.rules["tallystream-lag-seconds"] | {"uid": "former"}
+    assert push(CHANGED) == [SAVE] * 5 + [RULES]
+    assert "former" not in grafana.state.rules
+    limit = grafana.state.rules["tallystream-lag-seconds"]["data"][2]["model"]["conditions"][0]["evaluator"]["params"]
+    assert limit == [60]
 
 
 def test_a_dry_run_writes_nothing(grafana: GrafanaStub, push: Pusher) -> None:
     """It lists what a push would do. Its exit code is 1 if the push would be refused."""
     assert push(dry_run=True) == []
-    assert "+ created   rule group lag" in push.output
+    assert "+ created   rule group tallystream" in push.output
     assert push.code == 0
     push()
     save_as_person(grafana, "tallystream-lag", "My lag")
     assert push(dry_run=True) == []
-    assert "! changed   dashboard Lag [tallystream-lag] (it was last saved by anna)" in push.output
+    assert f"~ updated   {LAG} (it was last saved by anna)" in push.output
     assert push.code == 1
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_generated_resources_can_be_pushed(grafana: GrafanaStub, flavour: str) -> None:
-    """The stub knows every field of what the generator makes, and a second push writes nothing."""
-    settings = PushSettings(url=grafana.url, generate=Settings(flavour=flavour))  # type: ignore[arg-type]
-    assert run(settings, lambda _: None, env=SECRETS) == 0
-    grafana.writes.clear()
-    assert run(settings, lambda _: None, env=SECRETS) == 0
-    assert grafana.writes == []
 
 
 def test_a_failed_push_can_be_run_again(grafana: GrafanaStub, push: Pusher) -> None:
     """The output says what was done, and the error has no secret; the next push does the rest."""
-    grafana.fail("POST /dashboards/db", 500, f"disk full, token {TOKEN}")
+    grafana.fail(SAVE, 500, f"disk full, token {TOKEN}")
     error = push.failed()
-    assert error.startswith("dashboard Overview [tallystream-overview]: ")
+    assert error.startswith("dashboard Tallystream Instances [tallystream-instances]: ")
     assert "Grafana could not save a dashboard (500: disk full, token ***)" in error
-    assert push.output.splitlines()[-1] == "+ created   contact point Tallystream [tallystream-contact]"
-    assert grafana.state.rules == {}
-    assert push()[0] == "POST /dashboards/db"
-    assert push.output.splitlines()[-1] == "Done: 3 kept, 3 created."
-    assert push() == []
+    assert push.output == "+ created   folder Tallystream [tallystream-folder]"
+    assert push() == [SAVE] * 5 + [RULES]
 
 
 def test_a_changed_dashboard_is_overwritten_only_with_force(grafana: GrafanaStub, push: Pusher) -> None:
     """The push is refused, with who saved it, and writes nothing, also not another resource."""
     push()
     save_as_person(grafana, "tallystream-lag", "My lag")
-
-    def change(generated: Resources) -> None:
-        generated.dashboards["tallystream-overview"]["title"] = "Overview of all"
-
-    assert "dashboard Lag [tallystream-lag]: it was last saved by anna. --force overwrites" in push.refused(change)
-    assert "POST /dashboards/db" in push(change, force=True)
-    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] == "Lag"
-    assert push(change) == []
+    assert f"{LAG}: it was last saved by anna. --force overwrites" in push.refused(CHANGED)
+    assert push(force=True) == [SAVE, RULES]
+    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] == "Tallystream Lag"
+    assert push() == [RULES]
 
 
 def test_a_moved_dashboard_is_moved_back_only_with_force(grafana: GrafanaStub, push: Pusher) -> None:
@@ -123,36 +113,30 @@ def test_a_rule_of_a_person_is_deleted_only_with_force(grafana: GrafanaStub, pus
     """Writing a group deletes the rules that are not in it, so the push is refused."""
     push()
     theirs = {"uid": "theirs", "title": "Theirs", "annotations": {}, "provenance": ""}
-    grafana.state.rules["theirs"] = grafana.state.rules["tallystream-rule-a"] | theirs
-    assert "rule group lag: no push wrote Theirs" in push.refused()
+    grafana.state.rules["theirs"] = grafana.state.rules["tallystream-lag-seconds"] | theirs
+    assert "rule group tallystream: no push wrote Theirs" in push.refused()
     push(force=True)
     assert "theirs" not in grafana.state.rules
-    assert push() == []
 
 
-def test_folder_data_source_and_contact_point_are_written_once(grafana: GrafanaStub, push: Pusher) -> None:
-    """People may change them in Grafana. --force writes them again, with a secret that has changed."""
+def test_a_folder_that_was_renamed_keeps_its_title(grafana: GrafanaStub, push: Pusher) -> None:
+    """A folder belongs to people once it exists."""
     push()
-    state, env = grafana.state, SECRETS | {"INFLUXDB_TOKEN": "another-token"}
-    state.folders["tallystream-folder"]["title"] = "Team A"
-    state.contacts["tallystream-contact"]["settings"] = {"url": "https://chat.example.org/ours"}
-    assert push(env=env) == []
-    assert "= kept      contact point Tallystream [tallystream-contact]" in push.output
-    assert push(env=env, force=True) == [
-        "PUT /folders/tallystream-folder",
-        "PUT /datasources/uid/tallystream-flux",
-        "PUT /v1/provisioning/contact-points/tallystream-contact",
-    ]
-    assert state.contacts["tallystream-contact"]["settings"] == {"url": SECRETS["TALLYSTREAM_ALERT_URL"]}
-    assert state.secrets["tallystream-flux"]["token"] == "another-token"
+    grafana.state.folders["tallystream-folder"]["title"] = "Team A"
+    push(force=True)
+    assert grafana.state.folders["tallystream-folder"]["title"] == "Team A"
 
 
-def test_an_existing_contact_point_with_the_name_is_used(grafana: GrafanaStub, push: Pusher) -> None:
-    """Rules refer to their contact point by name, so no second one is created."""
-    theirs = {"uid": "theirs", "name": "Tallystream", "type": "email", "settings": {}, "provenance": ""}
-    grafana.state.contacts["theirs"] = theirs
-    push()
-    assert list(grafana.state.contacts) == ["theirs"]
+def test_the_data_source_must_exist(grafana: GrafanaStub, push: Pusher) -> None:
+    """Without it the rules could not be evaluated: nothing is written, and the error says what to do."""
+    with pytest.raises(ConfigError, match=r"--datasource-uid: 'mine' can't be used; .* add one"):
+        push(Settings(datasource_uid="mine"))
+    assert grafana.writes == []
+    grafana.state.datasources["mine"] = {"uid": "mine"}
+    push(Settings(datasource_uid="mine"), contact_point="On call")
+    rule = grafana.state.rules["tallystream-lag-seconds"]
+    assert rule["data"][0]["datasourceUid"] == "mine"
+    assert rule["notification_settings"] == {"receiver": "On call"}
 
 
 def test_a_dashboard_that_is_saved_during_the_push_is_not_overwritten(
@@ -164,10 +148,9 @@ def test_a_dashboard_that_is_saved_during_the_push_is_not_overwritten(
 
     def save_after_a_person(body: dict[str, Any], by: str) -> Any:
         monkeypatch.setattr(grafana.state, "save_dashboard", save)
-        save_as_person(grafana, "tallystream-lag", "Quicker")
+        save_as_person(grafana, "tallystream-instances", "Quicker")
         return save(body, by)
 
     monkeypatch.setattr(grafana.state, "save_dashboard", save_after_a_person)
-    error = push.failed(lambda generated: generated.dashboards["tallystream-lag"].update(title="Slower"))
-    assert "changed by someone else" in error
-    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] == "Quicker"
+    assert "changed by someone else" in push.failed(CHANGED)
+    assert grafana.state.dashboards["tallystream-instances"]["dashboard"]["title"] == "Quicker"

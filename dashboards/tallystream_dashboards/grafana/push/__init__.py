@@ -1,1 +1,0 @@
-"""`tallystream dashboards push`: write dashboards and alert rules to a Grafana server."""

@@ -1,0 +1,85 @@
+"""A stub of an HTTP server on loopback: a function answers each request."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Request(NamedTuple):
+    """A request. The names of its headers are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    client_port: int
+
+
+class Response(NamedTuple):
+    """A response. An empty `kind` is no content type."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = ""
+    retry_after: str | None = None
+
+
+class HttpStub:
+    """A server that answers requests with `answer`, from `start` to `stop` or within a block."""
+
+    def __init__(self, answer: Callable[[Request], Response]) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+                response = answer(Request(self.command, self.path, headers, body, self.client_address[1]))
+                self.send_response(response.status)
+                if response.kind:
+                    self.send_header("Content-Type", response.kind)
+                if response.retry_after is not None:
+                    self.send_header("Retry-After", response.retry_after)
+                self.send_header("Content-Length", str(len(response.body)))
+                self.end_headers()
+                self.wfile.write(response.body)
+
+            do_GET = do_PUT = do_DELETE = do_POST  # noqa: N815 (the library's names)
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        """The URL."""
+        return f"http://{self.address}"
+
+    def start(self) -> Self:
+        """Answer requests from now on."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop."""
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

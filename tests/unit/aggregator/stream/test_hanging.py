@@ -1,0 +1,162 @@
+"""Markers that Kafka has lost: the next writer ends the transaction, as readers have seen it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import METRICS, ROWS, Direct
+from support.simulation.system import TOPICS
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tallystream_aggregator.stream.epochs import EpochLoop
+
+AGG, DEAD, EVENTS = (Place(topic, 0) for topic in (TOPICS.agg, TOPICS.dead, TOPICS.events))
+SHARD = Place(TOPICS.shards, 0)
+WRITER = "tallystream-aggregator-0"
+
+
+class Killed(Exception):  # noqa: N818 (it is no error of the loop)
+    """The process ends."""
+
+
+def kill_after_a_step(direct: Direct, loop: EpochLoop, sums: Place, lost: Collection[Place]) -> None:
+    """Kill a loop after its next step with sums. The markers of the step are lost in these partitions."""
+
+    def fail(request: str) -> None:
+        if f"write {sums}" in request:
+            direct.lost = lost
+        elif direct.lost and not request.startswith(("write", "commit")):
+            direct.fail, direct.lost = (lambda _: None), ()
+            raise Killed
+
+    direct.fail = fail
+    with pytest.raises(Killed):
+        loop.run_epoch(direct.store, (1, 1), 60)
+    assert not direct.cluster.ending()
+
+
+def require_visible(direct: Direct, *places: Place) -> None:
+    """Require that no transaction is open in these partitions."""
+    direct.flush()
+    for place in places:
+        first, stable, end = direct.cluster.partition(place).bounds
+        assert first <= stable == end, place
+
+
+@pytest.mark.parametrize("lost", [[ROWS, AGG, DEAD], [ROWS, AGG], [ROWS, DEAD], [ROWS], [AGG], [DEAD]], ids=str)
+def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None:
+    """If nobody has seen a part of it, it is aborted and read again. Otherwise the rest becomes visible, too."""
+    direct = Direct()
+    direct.feed(5)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(7)
+    direct.cluster.append(METRICS, b"app-1", b'{"name":"n","value":"?"}')
+    kill_after_a_step(direct, loop, AGG, lost)
+    direct.feed(8)
+    direct.loop().run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, ROWS, AGG)
+    counts = [json.loads(value)["count"] for value in direct.values()]
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
+    direct.cluster.append(METRICS, b"app-1", b'{"name":"n","value":"?"}')
+    direct.loop().run_epoch(Batch(0), (1, 3), 60)
+    require_visible(direct, ROWS, AGG, DEAD)
+    assert [json.loads(value)["offset"] for value in direct.values(TOPICS.dead) if value] == [2, 4]
+
+
+@pytest.mark.parametrize("lost", [[ROWS, SHARD], [ROWS], [SHARD]], ids=str)
+def test_a_step_of_one_of_several_shards_is_published_once(lost: list[Place]) -> None:
+    """Its partial sums and its positions are on two topics, and the combiner reads what is visible."""
+    direct = Direct(shards=2)
+    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
+    stores = [Batch(0), Batch(0), Batch(0)]
+    direct.feed(5, key=b"app-1")
+    direct.feed(50, key=b"app-4")
+    for loop, store in zip(loops, stores, strict=True):
+        loop.run_epoch(store, (1, 0), 1)
+    before = json.loads(direct.values()[-1])["count"]
+    direct.feed(6, key=b"app-1")
+    direct.feed(51, key=b"app-4")
+    kill_after_a_step(direct, loops[0], SHARD, lost)
+    loops[0] = direct.loop(0)
+    for loop in loops:
+        loop.run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, ROWS, SHARD)
+    assert (before, json.loads(direct.values()[-1])["count"]) == (55, 57)
+
+
+@pytest.mark.parametrize("lost", [[Place(TOPICS.shards, 2), AGG], [Place(TOPICS.shards, 2)], [AGG]], ids=str)
+def test_a_step_of_the_combiner_is_published(lost: list[Place]) -> None:
+    """What it publishes again is what readers have not seen."""
+    direct = Direct(shards=2)
+    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
+    for number, loop in enumerate(loops):
+        direct.feed(5, key=b"app-%d" % number)
+        loop.run_epoch(Batch(0), (1, 0), 1)
+    direct.feed(6, key=b"app-1")
+    for loop in loops[:2]:
+        loop.run_epoch(Batch(0), (1, 1), 1)
+    kill_after_a_step(direct, loops[2], AGG, lost)
+    direct.combiner().run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, AGG, Place(TOPICS.shards, 2))
+    counts = [json.loads(value)["count"] for value in direct.values()]
+    assert counts == sorted(counts)
+    assert counts[-1] == 16
+
+
+def test_a_loop_that_goes_on_without_its_markers_begins_again_with_the_next_epoch() -> None:
+    """The broker was killed and is back before the next step, which publishes no sum. Readers of the sums wait."""
+    direct = Direct()
+    direct.feed(5)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.lost = [AGG]
+    direct.feed(6)
+    loop.run_epoch(direct.store, (1, 1), 2)
+    direct.lost = []
+    assert loop.run_epoch(direct.store, (1, 2), 20).restarts == 1
+    require_visible(direct, ROWS, AGG)
+    assert [json.loads(value)["count"] for value in direct.values()] == [5, 6, 6]
+
+
+def test_a_transaction_of_a_newer_writer_is_not_ended() -> None:
+    """It ends the older task, which ends nothing any more."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    cluster, opened = direct.cluster, []
+
+    def fail(request: str) -> None:
+        if request == "bounds" and f"open {WRITER}" in direct.requests and not opened:
+            opened.append(cluster.open_writer(WRITER))
+            cluster.add_partitions(WRITER, opened[0], [ROWS])
+            cluster.produce(WRITER, opened[0], ROWS, [(key_of(0), row)])
+
+    row = encode(PositionsRow(shard=0, claim=(2, 0), step=2, positions={"metrics": {"0": 0}}, topics={}))
+    direct.requests.clear()
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 1), 600)
+    assert cluster.open_transactions()
+
+
+def test_a_transaction_of_another_id_stops_the_loop() -> None:
+    """Kafka's tool must end it. The message has the command. A stop is noticed meanwhile."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    epoch = direct.cluster.open_writer("other")
+    direct.cluster.add_partitions("other", epoch or 0, [ROWS])
+    direct.cluster.produce("other", epoch or 0, ROWS, [(b"key", b"value")])
+    with pytest.raises(TallystreamError, match="abort --topic metrics-table --partition 0 --start-offset 3"):
+        direct.loop().run_epoch(direct.store, (1, 1), 600)
+    direct.stopped = True
+    direct.loop().run_epoch(direct.store, (1, 2), 600)
