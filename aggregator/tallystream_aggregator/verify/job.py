@@ -125,9 +125,7 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     settings, changes = settings_of(known, positions.tags)
     end = positions.newest
     sums = PublishedSums(end.ends)
-    agg = Place(topics.agg, 0)
-    bounds = settled(broker, agg)
-    for _, _, key, value in () if bounds is None else committed(broker, agg, bounds, partial(progress, "sums read")):
+    for _, _, key, value in committed(broker, Place(topics.agg, 0), partial(progress, "sums read")):
         sums.add(key, value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", cluster.topic_prefix, f"{topics.agg} has no sum")
@@ -189,23 +187,25 @@ def _counted(
 ) -> Counter[Found] | None:
     """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
     place = Place(topic, 0)
-    bounds = settled(broker, place)
+    bounds = broker.bounds([place]).get(place)
     if bounds is None or bounds.first > 0:
         return None
-    records = committed(broker, place, bounds, progress)
+    records = committed(broker, place, progress)
     return Counter(found for *_, value in records if (found := read(value)) is not None)
 
 
-def committed(
-    broker: Broker, place: Place, bounds: Bounds, progress: Callable[[int, int], object] = lambda _done, _all: None
-) -> Iterator[RawRecord]:
-    """Yield every committed record of a partition within these bounds.
+def committed(broker: Broker, place: Place, progress: Callable[[int, int], object]) -> Iterator[RawRecord]:
+    """Yield every committed record of a partition, when all transactions that are open there now have ended.
 
     `progress` is called after every `PROGRESS_EVERY` records with their number, and about how many there are.
 
     Raises:
         BrokerError: the broker sends nothing, or records were deleted before they were read.
+        TallystreamError: as `settled`.
     """
+    bounds = settled(broker, place)
+    if bounds is None:
+        return
     for number, record in enumerate(read_range(broker, place, bounds), 1):
         yield record
         if number % PROGRESS_EVERY == 0:

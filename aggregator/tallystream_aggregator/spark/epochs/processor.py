@@ -85,7 +85,7 @@ class EpochProcessor(StatefulProcessor):
 
     def __getstate__(self) -> bytes:
         """Return the pickled function."""
-        return cloudpickle.dumps(self._run)  # type: ignore[no-any-return]
+        return cloudpickle.dumps(self._run)  # type: ignore[no-any-return, no-untyped-call]
 
     def __setstate__(self, pickled: bytes) -> None:
         """Unpickle the function when it is called."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from support.simulation.direct import ROWS, TOPICS, Direct
+from support.simulation.direct import ROWS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.verify import job
-from tallystream_aggregator.verify.job import committed, newest, settled
+from tallystream_aggregator.verify.job import committed, settled
 
 DEAD = Place("metrics-dead", 0)
 
@@ -47,27 +47,12 @@ def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyP
         settled(broker, DEAD)
 
 
-@pytest.mark.parametrize("before", [0, 100])
-def test_the_newest_value_of_a_key_is_found_wherever_it_is(before: int) -> None:
-    """Other records may take any number of offsets after it. The first offsets may be deleted, and a value be null."""
-    direct = Direct()
-    values = [(b"k", b"old"), (b"k", b"v"), (b"k", None), *[(b"x", b"v")] * 100]
-    for key, value in [(b"x", b"v")] * before + values:
-        direct.cluster.append(ROWS, key, value)
-    direct.cluster.partition(ROWS).delete_before(before)
-    assert newest(direct.broker, ROWS, b"k") == b"v"
-    assert newest(direct.broker, ROWS, b"other") is None
-    assert newest(direct.broker, Place(TOPICS.table, 1), b"k") is None
-
-
 def test_all_committed_records_are_read() -> None:
     """Progress is told after each thousand of them."""
     direct = Direct()
     for number in range(2_500):
         direct.cluster.append(ROWS, None, b"%d" % number)
     progress: list[tuple[int, int]] = []
-    bounds = settled(direct.broker, ROWS)
-    assert bounds is not None
-    found = committed(direct.broker, ROWS, bounds, lambda done, of: progress.append((done, of)))
+    found = committed(direct.broker, ROWS, lambda done, of: progress.append((done, of)))
     assert [value for *_, value in found] == [b"%d" % number for number in range(2_500)]
     assert progress == [(1_000, 2_500), (2_000, 2_500)]
