@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 
 from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
-from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
-from tallystream_aggregator.jobs.aggregate.start_position import GROUP
+from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, commit_offsets
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import SESSION_S, Lease
 from tallystream_aggregator.kafka.topic_selection import Selection

@@ -14,8 +14,8 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets
-from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
+from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, QueryWatch, commit_offsets
+from tallystream_aggregator.jobs.aggregate.start_position import resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.jobs.ship import ShipSettings, shipping
@@ -92,7 +92,7 @@ def run(settings: AggregateSettings) -> int:
                 stack.enter_context(shipping(to_ship, stop, health))
             ends: Offsets | None = None
             if settings.catch_up:
-                ends = resolve("latest", broker.partitions(), cluster, broker)
+                ends = resolve("latest", broker.partitions(), broker)
             watch = QueryWatch(
                 TableTail(source, topics, begin.shards),
                 broker=broker,

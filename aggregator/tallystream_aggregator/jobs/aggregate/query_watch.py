@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GROUP = "tallystream-aggregator"
+"""The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""
+
 WATCH_S = 0.5
 """Seconds between two looks at the ends of the partitions."""
 

@@ -86,7 +86,7 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
 
 
 def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Collection[int]]) -> TableStart:
-    offsets = resolve(parse_start(settings.start or "earliest"), read, settings.cluster, broker)
+    offsets = resolve(parse_start(settings.start or "earliest"), read, broker)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
     if missing and settings.start is None:
         raise ConfigError(
