@@ -291,14 +291,3 @@ def parse_partitions(text: str | None) -> tuple[int, ...] | None:
         return tuple(sorted({int(number) for number in text.split(",")}))
     except ValueError as error:
         raise ConfigError("--partitions", text, "give the numbers of partitions, as in 0,2") from error
-
-
-def one_of(option: str, value: str, *allowed: str) -> str:
-    """Return `value`.
-
-    Raises:
-        ConfigError: it is not one of `allowed`.
-    """
-    if value not in allowed:
-        raise ConfigError(option, value, f"give {' or '.join(allowed)}")
-    return value

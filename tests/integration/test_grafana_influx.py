@@ -236,7 +236,7 @@ def test_a_rule_fires_on_its_fault(influxdb: Influx, slug: str) -> None:
         assert labels == {
             "instance-silent": {"app": "orders"},
             "sum-stopped": {"app": "orders", "metric": "records.processed"},
-            "lag-status": {"group": "billing", "status": "STOP"},
+            "lag-status": {"group": "billing", "status": "ERR"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
         }.get(slug, {})

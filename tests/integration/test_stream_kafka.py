@@ -191,6 +191,14 @@ def test_a_transaction_is_visible_as_a_whole_over_several_topics(topic: Topic) -
     topic.wait_visible(["before", "new"], *both)
 
 
+def test_an_aborted_transaction_is_not_visible_and_the_writer_can_be_used_again(topic: Topic) -> None:
+    """It holds back nobody."""
+    with closing(topic.broker.writer("one")) as writer:
+        writer.abort([topic.place, topic.other])
+        writer.commit([*topic.records("after"), *topic.records("after", place=topic.other)])
+    topic.wait_visible(["after"], topic.place, topic.other)
+
+
 def test_a_record_that_the_broker_rejects_makes_the_whole_transaction_fail(topic: Topic) -> None:
     """The records before and after it are not visible either, also in other partitions; a new writer goes on."""
     writer = topic.broker.writer("one")

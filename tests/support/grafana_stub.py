@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 import re
 import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from support import http_stub
+from support.http_stub import HttpStub
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from support.http_stub import Request
 
 JSON = dict[str, Any]
 Response = tuple[int, Any]
@@ -107,7 +111,7 @@ def require_known(body: JSON, fields: set[str]) -> None:
         raise UnknownFieldError(f"unknown fields: {sorted(unknown)}")
 
 
-class GrafanaStub:
+class GrafanaStub(HttpStub):
     """A stub that runs from the start of a `with` block to its end.
 
     Args:
@@ -131,6 +135,7 @@ class GrafanaStub:
         certificate: tuple[Path, Path] | None = None,
         clients: Path | None = None,
     ) -> None:
+        super().__init__(self._answer)
         self.token, self.path = token, path
         self.state = GrafanaState()
         self.versions_in_a_list = False
@@ -138,7 +143,6 @@ class GrafanaStub:
         self.writes: list[str] = []
         self.problems: list[str] = []
         self._failures: list[tuple[str, int, JSON]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._scheme = "http" if certificate is None else "https"
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -148,27 +152,30 @@ class GrafanaStub:
                 context.verify_mode = ssl.CERT_REQUIRED
                 # With TLS 1.3 the rejection follows the handshake, and is lost if the connection is closed first.
                 context.maximum_version = ssl.TLSVersion.TLSv1_2
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="grafana-stub")
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
 
     @property
     def url(self) -> str:
         """The URL."""
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.path}"
+        return f"{self._scheme}://{self.address}{self.path}"
 
     def fail(self, request: str, status: int, message: str) -> None:
         """Make the next request fail whose "METHOD PATH" matches the regular expression."""
         self._failures.append((request, status, {"message": message}))
 
-    def respond(self, method: str, target: str, body: Any, headers: Any) -> Response:
-        """Return the response to a request."""
+    def _answer(self, request: Request) -> http_stub.Response:
         if self.redirect:
-            return 301, {"location": self.redirect + target}
+            return http_stub.Response(301, location=self.redirect + request.path)
+        body = json.loads(request.body) if request.body else None
+        status, content = self._respond(request.method, request.path, body, request.headers)
+        return http_stub.Response(status, json.dumps(content).encode(), "application/json; charset=UTF-8")
+
+    def _respond(self, method: str, target: str, body: Any, headers: Mapping[str, str]) -> Response:
         path = unquote(urlsplit(target).path)
         if not path.startswith(f"{self.path}/api/"):
             return NOT_FOUND
         path = path.removeprefix(f"{self.path}/api")
-        if path != "/health" and headers.get("Authorization") != f"Bearer {self.token}":
+        if path != "/health" and headers.get("authorization") != f"Bearer {self.token}":
             return 401, {"message": "Invalid API key"}
         if method != "GET":
             self.writes.append(f"{method} {path}")
@@ -207,41 +214,6 @@ class GrafanaStub:
         self.problems.append(f"{method} {'/'.join(path)}: unknown")
         return NOT_FOUND
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
 
 def _resource(resource: Any) -> Response:
     return NOT_FOUND if resource is None else (200, resource)
-
-
-def _handler(stub: GrafanaStub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 65_536  # headers and body in one segment, else the client's delayed acknowledgement costs 40 ms
-
-        def _respond(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(length)
-            status, response = stub.respond(self.command, self.path, json.loads(body) if body else None, self.headers)
-            content = b"" if status == 204 else json.dumps(response).encode()
-            self.send_response(status)
-            if status in (301, 302):
-                self.send_header("Location", response["location"])
-            self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = do_PUT = do_DELETE = _respond  # noqa: N815 (the names are the library's)
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    return Handler

@@ -40,7 +40,7 @@ def group(
 class Rounds:
     """The collector's tracker and recorder, over a broker that returns the given rounds."""
 
-    def __init__(self, rules: Rules | None = None, *, assigned_only: bool = False) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self.open_from: dict[PartitionId, int] = {}
         self.newest_round = Round((), {}, 0)
         self._tracker = LagTracker(
@@ -48,7 +48,6 @@ class Rounds:
             Patterns(),
             rules or Rules(),
             clock=lambda: self._offsets.ts_ms / 1000,
-            assigned_only=assigned_only,
         )
         self._recorder = Recorder()
         self._offsets = round_of()

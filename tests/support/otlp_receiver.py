@@ -48,4 +48,4 @@ class Receiver(HttpStub):
         counts += PROBED * sum(metric.name == PROBE.measurement for metric in metrics)
         self.requests.append(Request(counts, request.path, request.headers, request.client_port))
         response = self.respond(counts)
-        return response if response.kind else response._replace(kind="application/x-protobuf")
+        return response if response.kind is not None else response._replace(kind="application/x-protobuf")

@@ -98,7 +98,7 @@ class Lease:
         """Keep the claim, for some seconds. Call it several times a second, and then look at `held`."""
         until = time.monotonic() + seconds
         self._poll(seconds)
-        while (left_s := until - time.monotonic()) > 0:
+        while (left_s := until - time.monotonic()) >= 0.001:  # librdkafka would not wait for a part of a millisecond
             self._poll(left_s)
 
     def committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

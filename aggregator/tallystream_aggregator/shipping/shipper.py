@@ -121,6 +121,7 @@ class Shipper:
         health.internal_metrics.set_function(
             "tallystream.ship.store_unavailable", lambda: int(health.status.waiting_for == STORE)
         )
+        self._note(0, 0, 0)
 
     def step(self) -> bool:
         """Ship the next records, if there are any. Return whether this shipper has the lease and all is well.
@@ -155,11 +156,8 @@ class Shipper:
             self._latest.caught_up(self._answered_s)
         if self._written != self._committed and time.monotonic() >= self._commit_due_s:
             self._commit(self._written, wait=False)
-        metrics = self._health.internal_metrics
-        metrics.add("tallystream.input.records", len(records))
-        metrics.add("tallystream.ship.points", len(points))
-        metrics.add("tallystream.ship.rejected", rejected)
-        metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
+        if records:
+            self._note(len(records), len(points), rejected)
         return self._is_ready()
 
     def close(self) -> None:
@@ -196,6 +194,14 @@ class Shipper:
             self._ends = {place: found.stable for place, found in self._tail.ask().items()}
             self._answered_s, self._ask_due_s = now_s, now_s + ASK_INTERVAL_S
             status.checked()
+
+    def _note(self, records: int, points: int, rejected: int) -> None:
+        """Count the records and points of a read, and what could not be shipped."""
+        metrics = self._health.internal_metrics
+        metrics.add("tallystream.input.records", records)
+        metrics.add("tallystream.ship.points", points)
+        metrics.add("tallystream.ship.rejected", rejected)
+        metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
 
     def _is_ready(self) -> bool:
         status = self._health.status

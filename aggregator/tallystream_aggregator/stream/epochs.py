@@ -51,7 +51,7 @@ LOST_MARKERS_S = 5.0
 """After this time, the markers of a transaction of the loop's own ID are lost."""
 
 OUTAGE_S = 2.0
-"""In a step that takes so long, a broker may have been killed and have started again."""
+"""During a commit that takes so long, a broker may have been killed and have started again."""
 
 HANGING_S = 60.0
 """After this time, an open transaction is of another ID, and hangs. The broker ends others after half of it."""
@@ -260,8 +260,6 @@ class EpochLoop(ABC):
                 report.waited_s += wait_s
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
-                if timer.monotonic() - now > OUTAGE_S:
-                    self._wait_visible(LOST_MARKERS_S)
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""
@@ -346,7 +344,10 @@ class EpochLoop(ABC):
                     "the broker refuses; the table continues there."
                 ) from error
             raise
-        self._pace.published(self._timer.monotonic() - began_s, self._step_records)
+        seconds = self._timer.monotonic() - began_s
+        self._pace.published(seconds, self._step_records)
         self._last, self._step_records = row, 0
         self._back_off_s = MIN_BACK_OFF_S
         self._report.steps += 1
+        if seconds > OUTAGE_S:
+            self._wait_visible(LOST_MARKERS_S)

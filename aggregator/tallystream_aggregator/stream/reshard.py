@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import LifeId, State
     from tallystream_aggregator.table.sum_tags import SumTags
     from tallystream_aggregator.table.table import Changes
@@ -172,7 +171,8 @@ class Resharder:
         """Return what replaces these tables, which are at the target."""
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
         for number, table in enumerate(old):
-            for row in all_rows(table):
+            table.publish_all()
+            for row in table.rows():
                 latest.add(row.key, row.value(), partition=number)
                 obsolete[Place(topics.table, number), row.key] = None
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
@@ -240,9 +240,3 @@ def _highest(rows: Sequence[PositionsRow]) -> Positions:
         for place, position in by_place(row.positions).items():
             found[place] = max(position, found.get(place, 0))
     return found
-
-
-def all_rows(table: Table) -> list[TableRecord]:
-    """Return every row of a table, whether it has changed or not, and last that of its shard."""
-    table.publish_all()
-    return table.rows()

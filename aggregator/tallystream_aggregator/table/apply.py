@@ -17,6 +17,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     count_falls,
     is_above,
     merge_values,
+    replaces,
     stored,
     stored_values,
 )
@@ -50,11 +51,11 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
 
 
-def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:
-    """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return True.
+def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> bool:
+    """Replace the block of a part, and the rows beside it, by the values of a newer snapshot as they are. Return True.
 
-    Return False and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
-    metrics, or a count is lower.
+    Return False and change nothing if that can't be: the part has no block, the snapshot has other metrics, a metric is
+    refused or was not current, a count is lower, or an extreme is narrower.
     """
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else lives.layouts.layout_for(block)
@@ -64,19 +65,17 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordR
     differences = list(map(operator.sub, counts, counts_of(block)))
     if min(differences, default=0) < 0:
         return False
+    if layout.others:
+        before, rows = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
+        old = [(row.values, row.sketch) for row in rows]
+        new = list(stored(layout.others_of(snapshot.metrics)))
+        if {row.seq for row in rows} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
+            return False
+        lives.sums.replace_current(life, layout.others, old, new)  # type: ignore[arg-type]  # none is refused
+        for row, (values, sketch) in zip(rows, new, strict=True):  # type: ignore[misc]  # none is refused
+            row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     lives.sums.add_differences(life, layout, differences)
     block.counts = array("q", counts).tobytes()
-    before = life.parts[snapshot.part]
-    metrics = [snapshot.metrics[index] for index, _ in layout.others]
-    for (_, number), metric, found in zip(layout.others, metrics, stored(metrics), strict=True):
-        if isinstance(found, ValueError):
-            if life.complete and life.rows[number].seq == before:  # it is no longer current
-                lives.sums.mark_dirty(life, (number,))
-            refused.add_metric(found, partial(_json, metric))
-            continue
-        reason = _replace_row(lives, life, snapshot, number, found, before=before)
-        if reason is not None:
-            refused.add_metric(reason, partial(_json, metric))
     return True
 
 
@@ -138,7 +137,7 @@ def _replace_row(
     row, kind, (values, sketch) = life.rows[number], lives.state.metrics[number][2], found
     if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
         merged = merge_values(kind, row.values, values)
-        lives.sums.replace_current(life, number, merged, sketch)
+        lives.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
     is_newer = snapshot.seq > row.seq
@@ -149,7 +148,7 @@ def _replace_row(
         seq, merged = snapshot.seq, merge_values(kind, row.values, values)
     is_newest, is_changed = snapshot.seq > before, (seq, merged) != (row.seq, row.values)
     if is_newest and seq == snapshot.seq and not life.complete:
-        lives.sums.replace_current(life, number, merged, sketch)
+        lives.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
     elif is_changed or (is_newest and row.seq == before and life.complete):  # it was current, and is no longer
         lives.sums.mark_dirty(life, (number,))
     if is_changed:
@@ -191,7 +190,7 @@ class RecordApplier:
             self._apply_stale(life, message, record)
             return
         refused.add_decoded(message.rejected, message.more_rejected)
-        self._replace(life, snapshot, record, before, refused)
+        self._replace(life, message, record, before, refused)
         if message.over_limit:
             what = f"{message.over_limit} metrics"
             refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, what, record))
@@ -238,12 +237,14 @@ class RecordApplier:
             return self._lives.add(life, record, seq)
         return self._refuse_over_limit(life, limit, "a new life", record)
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int, refused: RecordRefusals) -> None:
+    def _replace(
+        self, life: Life, message: DecodedSnapshot, record: Record, before: int, refused: RecordRefusals
+    ) -> None:
         """Make a snapshot the newest of its part. `before` is the seq of the one before."""
-        lives = self._lives
+        lives, snapshot = self._lives, message.snapshot
         if life.living == snapshot.final:
             lives.set_living(life, living=not snapshot.final)
-        as_block = replace_block(lives, life, snapshot, refused)
+        as_block = replace_block(lives, life, snapshot)
         if not as_block:
             lives.will_change(life)
             lives.blocks_to_rows(life, (snapshot.part,))
@@ -253,7 +254,7 @@ class RecordApplier:
                 lives.sums.mark_dirty(life, current)
         lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
-        lives.include(life, snapshot.part, record)
+        lives.include(life, snapshot.part, record, message.value if as_block else None)
         lives.instances.set_seq(life, snapshot.part, snapshot.seq)
         if as_block:
             return

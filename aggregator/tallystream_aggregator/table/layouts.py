@@ -52,8 +52,8 @@ class _Column(NamedTuple):
 class Layout:
     """The metrics of a snapshot in its order: `numbers` has their numbers, `packed` the same as bytes.
 
-    `counters` has the numbers of the counters, `others` the metrics of all other types as (position, number). `sorted`
-    has the numbers in their order.
+    `counters` has the numbers of the counters, `others` those of the metrics of all other types, which are those in
+    `kinds_of_others`. `sorted` has the numbers in their order.
     """
 
     def __init__(self, packed: bytes, numbers: list[int], columns: list[_Column]) -> None:
@@ -63,9 +63,11 @@ class Layout:
         self._tags = [one.tags for one in columns]
         self._has_tags = any(self._tags)
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
-        self.others = [(at, n) for at, n in enumerate(numbers) if columns[at].type is not Counter]
+        self._places_of_others = [at for at, one in enumerate(columns) if one.type is not Counter]
+        self.others = [numbers[at] for at in self._places_of_others]
+        self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
         self.sorted = sorted(numbers)
-        self._is_sorted = self.sorted == numbers
+        self.is_sorted = self.sorted == numbers
         self._template: str | None = None
         self._sort: Callable[[Sequence[int | str]], tuple[int | str, ...]]
         self._index_of: dict[int, int] | None = None
@@ -91,13 +93,17 @@ class Layout:
             return list(map(_count_of, metrics))
         return [metric.count for metric in metrics if metric.__class__ is Counter]
 
+    def others_of(self, metrics: list[Metric]) -> list[Metric]:
+        """Return the metrics of other types in a snapshot that fits."""
+        return [metrics[at] for at in self._places_of_others]
+
     def text(self, counts: Sequence[int], others: Sequence[str]) -> str:
         """Return all rows as JSON, by number. `others` are the values of the other types, as fields of JSON."""
         if self._template is None:
             self._template = ",".join(map(self._slot, sorted(range(len(self.numbers)), key=self.numbers.__getitem__)))
-            places = {number: place for place, number in enumerate((*self.counters, *(n for _, n in self.others)))}
+            places = {number: place for place, number in enumerate((*self.counters, *self.others))}
             self._sort = itemgetter(*map(places.__getitem__, self.sorted))
-        if not others and self._is_sorted:
+        if not others and self.is_sorted:
             return self._template % tuple(counts)
         return self._template % self._sort([*counts, *others])
 

@@ -241,11 +241,14 @@ class Lives:
         self.size.add(metric_id[0], size_of_metric(metric_id))
         return number
 
-    def include(self, life: Life, part: int, record: Record) -> None:
-        """Note that a part of a life includes a record now, and publish it with the next rows."""
+    def include(self, life: Life, part: int, record: Record, value: bytes | None = None) -> None:
+        """Note that a part of a life includes a record now, and publish it with the next rows.
+
+        `value` is that of the record if it has exactly the part's metrics.
+        """
         if life.partition == record.partition_name:  # offsets of another partition have another order
             life.offsets[part] = record.offset
-        self.rows.change(life, part)
+        self.rows.change(life, part, value)
 
     def publish_all(self) -> None:
         """Publish all parts of all lives with the next rows."""

@@ -16,10 +16,9 @@ from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.sum_tags import SumNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tallystream.record import Sketch
-    from tallystream_aggregator.table.arithmetic.metric_types import Values
+    from tallystream_aggregator.table.arithmetic.metric_types import Stored
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
@@ -44,8 +43,8 @@ class MetricSums:
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._forced: set[int] = set()
-        self._changes: defaultdict[int, list[Change]] = defaultdict(list)
-        self._waiting = 0  # the number of these changes
+        self._waiting: list[tuple[Sequence[int], Sequence[Stored], Sequence[Stored]]] = []  # old and new values
+        self._number_waiting = 0  # of the metrics in it
         self._differences: dict[Layout, list[int]] = {}
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
@@ -75,22 +74,17 @@ class MetricSums:
             if number not in before:
                 before[number] = self._contribution(life, number)
 
-    def replace_current(self, life: Life, number: int, values: Values, sketch: Sketch | None) -> None:
-        """Replace the values of a row that is about to change, and that is current before and after if the life lives.
+    def replace_current(self, life: Life, numbers: Sequence[int], old: Sequence[Stored], new: Sequence[Stored]) -> None:
+        """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
         So neither lives nor instances are counted again, and all changes of a metric are made together.
         """
-        known = self._before.get(life.instance, {}).get(id(life)) if self._before else None
-        if (known is not None and number in known[1]) or number in life.baselines or not life.living:
-            self.mark_dirty(life, (number,))  # `flush` compares it
+        if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
+            self.mark_dirty(life, numbers)  # `flush` compares them
             return
-        row = life.rows[number]
-        if (values, sketch) == (row.values, row.sketch):
-            self._forced.add(number)
-            return
-        self._changes[number].append((row.values, row.sketch, values, sketch))
-        self._waiting += 1
-        if self._waiting == MAX_WAITING:
+        self._waiting.append((numbers, old, new))
+        self._number_waiting += len(numbers)
+        if self._number_waiting >= MAX_WAITING:
             self._apply_waiting()
 
     def set_living(self, life: Life, *, living: bool) -> None:
@@ -196,11 +190,15 @@ class MetricSums:
 
     def _apply_waiting(self) -> None:
         """Apply the changes of rows that stay current."""
-        for number, changes in self._changes.items():
-            self[number].replace_all(changes)
-        self._forced.update(self._changes)
-        self._changes.clear()
-        self._waiting = 0
+        changes: defaultdict[int, list[Change]] = defaultdict(list)
+        for numbers, old, new in self._waiting:
+            self._forced.update(numbers)
+            for number, before, after in zip(numbers, old, new, strict=True):
+                if before != after:
+                    changes[number].append((before, after))
+        for number, some in changes.items():
+            self[number].replace_all(some)
+        self._waiting, self._number_waiting = [], 0
 
     def _replace_dirty(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
         """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""

@@ -138,6 +138,13 @@ class TableRecord(NamedTuple):
         return None if self.row is None else _encode(self.row)
 
 
+class _Metrics(msgspec.Struct):
+    """The metrics of a snapshot as they are written."""
+
+    metrics: msgspec.Raw
+
+
+_decode_metrics = msgspec.json.Decoder(_Metrics).decode
 _json = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -151,20 +158,23 @@ class LifeRows:
 
     def __init__(self, metrics: Mapping[int, MetricId], layouts: Layouts) -> None:
         self._metrics, self._layouts = metrics, layouts
-        self._changed: dict[int, tuple[Life, set[int]]] = {}
+        self._changed: dict[int, tuple[Life, dict[int, bytes | None]]] = {}
         self._deleted: list[TableRecord] = []
 
     def __len__(self) -> int:
         """The number of lives that have changed."""
         return len(self._changed)
 
-    def change(self, life: Life, part: int) -> None:
-        """Take the row of a part of a life with the next ones."""
-        self._changed.setdefault(id(life), (life, set()))[1].add(part)
+    def change(self, life: Life, part: int, value: bytes | None = None) -> None:
+        """Take the row of a part of a life with the next ones.
+
+        `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
+        """
+        self._changed.setdefault(id(life), (life, {}))[1][part] = value
 
     def change_all(self, lives: Iterable[Life]) -> None:
         """Take the rows of all parts of all lives with the next ones."""
-        self._changed = {id(life): (life, set(life.parts or (0,))) for life in lives}
+        self._changed = {id(life): (life, dict.fromkeys(life.parts or (0,))) for life in lives}
 
     def delete(self, life: Life) -> None:
         """Delete the rows of a life that is removed with the next ones."""
@@ -174,12 +184,12 @@ class LifeRows:
 
     def pop(self) -> dict[bytes, TableRecord]:
         """Return the records of changed and removed lives by key, and clear the list."""
-        rows = [self._row(life, part) for life, parts in self._changed.values() for part in sorted(parts)]
+        rows = [self._row(life, *one) for life, parts in self._changed.values() for one in sorted(parts.items())]
         found = {row.key: row for row in (*self._deleted, *rows)}
         self._deleted, self._changed = [], {}
         return found
 
-    def _row(self, life: Life, part: int) -> TableRecord:
+    def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
         metrics, seq, block = self._metrics, life.parts.get(part, 0), life.blocks.get(part)
         rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
@@ -189,16 +199,17 @@ class LifeRows:
             layout = None
         if block is None or layout is None:
             numbers = sorted(rows)
-            text = ",".join([metric_json(metrics[number], rows[number]) for number in numbers])
+            content = _listed(metric_json(metrics[number], rows[number]) for number in numbers)
+        elif value is not None and layout.is_sorted and not life.baselines:
+            numbers, content = layout.sorted, bytes(_decode_metrics(value).metrics)
         else:
-            others = [_values_json(metrics[number][2], rows[number]) for _, number in layout.others]
-            numbers, text = layout.sorted, layout.text(counts_of(block), others)
+            others = [_values_json(metrics[number][2], rows[number]) for number in layout.others]
+            numbers, content = layout.sorted, _listed([layout.text(counts_of(block), others)])
         found = _life_row(life, part)
         baselines = sorted(life.baselines.items()) if not part else []
-        left_out = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
-        if left_out:
-            found.baselines = msgspec.Raw(f"[{left_out}]".encode())  # type: ignore[assignment]  # written as it is
-        content = f"[{text}]".encode()
+        left_out = _listed(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
+        if baselines:
+            found.baselines = msgspec.Raw(left_out)  # type: ignore[assignment]  # written as it is
         if len(content) + len(left_out) > MAX_ROW_BYTES:
             found.omitted = len(numbers)
         elif numbers:
@@ -207,6 +218,10 @@ class LifeRows:
             found.older = {at: older[number] for at, number in enumerate(numbers) if number in older} if older else {}
             found.last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
         return TableRecord(_life_key(life, part), found)
+
+
+def _listed(metrics: Iterable[str]) -> bytes:
+    return f"[{','.join(metrics)}]".encode()
 
 
 def _life_key(life: Life, part: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 CaFile = Annotated[
     Path | None, typer.Option(help="CA certificates (PEM) to trust instead of the system's.", dir_okay=False)
 ]
-Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux or prometheus.")]
+Flavour = Literal["flux", "prometheus"]
+FlavourOption = Annotated[Flavour, typer.Option(help="The dashboards' query language: flux or prometheus.")]
 Bucket = Annotated[str, typer.Option(help="InfluxDB's bucket.", envvar="INFLUXDB_BUCKET")]
 Folder = Annotated[str, typer.Option(help="The title of the folder in Grafana.")]
 UidPrefix = Annotated[
@@ -46,7 +47,7 @@ class PushCommand(o.Sections):
 def generate(
     *,
     out: Annotated[Path, typer.Option(help="The folder to write to.", file_okay=False)],
-    flavour: Flavour = "flux",
+    flavour: FlavourOption = "flux",
     dashboards_path: Annotated[
         str, typer.Option(help="The folder of the dashboards' files for Grafana's provisioning.")
     ] = "/var/lib/grafana/dashboards/tallystream",
@@ -96,7 +97,7 @@ def push(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what a person changed.")] = False,
     ca_file: CaFile = None,
-    flavour: Flavour = "flux",
+    flavour: FlavourOption = "flux",
     datasource_uid: Annotated[
         str, typer.Option(help="The uid of the store's data source in Grafana; by default tallystream-flux and so on.")
     ] = "",
@@ -136,16 +137,16 @@ def push(
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
 
 
-def _settings(flavour: str, threshold: list[str] | None, **others: str) -> Settings:
+def _settings(flavour: Flavour, threshold: list[str] | None, **others: str) -> Settings:
     """Return the settings of these options.
 
     Raises:
         ConfigError: a value can't be used.
     """
-    from tallystream_dashboards.grafana.settings import FLAVOURS, Settings, Thresholds
+    from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
     return Settings(
-        flavour=o.one_of("--flavour", flavour, *FLAVOURS),  # type: ignore[arg-type]  # one_of checks it
+        flavour=flavour,
         thresholds=Thresholds.parse(threshold or ()),
         **others,
     )

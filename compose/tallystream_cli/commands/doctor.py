@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallystream_cli import options as o
+from tallystream.errors import ConfigError
+from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
 
 if TYPE_CHECKING:
@@ -66,12 +67,14 @@ def doctor(
         local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}", f"checkpoint {checkpoint}")
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     known = dict.fromkeys([*(one.command for one in PERMISSIONS), *RIGHTS])
+    if unknown := set(command or ()) - known.keys():
+        raise ConfigError("--command", unknown.pop(), f"give {' or '.join(known)}")
     settings = DoctorSettings(
         topics=Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ())),
         kafka={"bootstrap.servers": cluster.bootstrap_servers, **cluster.kafka},
         store=None if store is None else StoreSettings.parse(store, org=org, bucket=bucket),
         checkpoint=checkpoint,
-        commands=tuple(o.one_of("--command", one, *known) for one in command or ()),
+        commands=tuple(command or ()),
     )
     findings = list(run(settings))
     sys.stdout.write(as_json(findings) if json else as_table(findings))

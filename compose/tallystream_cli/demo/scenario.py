@@ -31,12 +31,8 @@ SLOW_S = 120
 app-2's second life even on a slow machine. Then both work at full speed."""
 
 
-class ConsumerError(TallystreamError):
-    """A consumer application ended unexpectedly, or did not stop."""
-
-
-class StuckError(TallystreamError):
-    """A condition that the demonstration waits for was not met in time."""
+class ScenarioError(TallystreamError):
+    """A consumer application ended unexpectedly or did not stop, or what the demonstration waits for does not come."""
 
 
 class AppProcess(Server):
@@ -63,11 +59,11 @@ class AppProcess(Server):
         """Check that the process runs, if it was started and not stopped.
 
         Raises:
-            ConsumerError: it has exited; the message ends with the last lines of its log.
+            ScenarioError: it has exited; the message ends with the last lines of its log.
         """
         code = self.poll()
         if code is not None:
-            raise ConsumerError(f"{self.name}: exited with code {code}; its last output:\n{self.last_output()}")
+            raise ScenarioError(f"{self.name}: exited with code {code}; its last output:\n{self.last_output()}")
 
     def batches(self) -> list[journal.Batch]:
         """Return the batches in the journal."""
@@ -87,12 +83,12 @@ class AppProcess(Server):
         """Stop the process with SIGTERM.
 
         Raises:
-            ConsumerError: it failed, or did not stop in time and was killed.
+            ScenarioError: it failed, or did not stop in time and was killed.
         """
         process = self._process
         self.stop()
         if process is not None and process.returncode:
-            raise ConsumerError(f"{self.name}: ended with code {process.returncode}:\n{self.last_output()}")
+            raise ScenarioError(f"{self.name}: ended with code {process.returncode}:\n{self.last_output()}")
 
 
 class Scenario:
@@ -184,8 +180,8 @@ class Scenario:
         """Wait until a condition holds.
 
         Raises:
-            StuckError: it did not hold, and the sums did not change, for `NO_PROGRESS_TIMEOUT_S`.
-            ConsumerError: an application ended.
+            ScenarioError: it did not hold, and the sums did not change, for `NO_PROGRESS_TIMEOUT_S`.
+            ScenarioError: an application ended.
         """
         deadline, last_count = time.monotonic() + NO_PROGRESS_TIMEOUT_S, -1
         while not condition():
@@ -197,7 +193,7 @@ class Scenario:
             if count != last_count:
                 deadline, last_count = time.monotonic() + NO_PROGRESS_TIMEOUT_S, count
             if time.monotonic() > deadline:
-                raise StuckError(f"demo: waited {NO_PROGRESS_TIMEOUT_S:g} s in vain until {what}.")
+                raise ScenarioError(f"demo: waited {NO_PROGRESS_TIMEOUT_S:g} s in vain until {what}.")
             time.sleep(POLL_S)
 
 

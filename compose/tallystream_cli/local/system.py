@@ -92,7 +92,7 @@ class LocalSystem:
         self._page, self._own_metrics, self._otlp_topics = page, own_metrics, tuple(otlp_topics)
         self._broker = KafkaBroker(
             data / "broker",
-            port=broker_port or free_port(),
+            port=broker_port,
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
             properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
             env={state_file.FOLDER_ENV: str(data)},

@@ -52,7 +52,7 @@ class KafkaBroker(Server):
     ) -> None:
         super().__init__("broker", data_dir / "broker.log")
         self._dir = data_dir.absolute()
-        self._port = port
+        self._port, self._controller_port = port or free_port(), free_port()
         self._heap_mb = heap_mb
         self._listeners = dict(listeners or {})
         self._properties = dict(properties or {})
@@ -72,7 +72,6 @@ class KafkaBroker(Server):
         """
         classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch(self.jars))
         files.make_folder(self._dir)
-        self._port = self._port or free_port()
         properties = self._write_properties()
         command = [java.launcher(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
@@ -88,7 +87,7 @@ class KafkaBroker(Server):
             return False
 
     def _write_properties(self) -> Path:
-        controller = free_port()
+        controller = self._controller_port
         public = {"PLAINTEXT": self._port, **self._listeners}
         advertised = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in public.items())
         lines = {

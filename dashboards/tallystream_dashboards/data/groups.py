@@ -38,9 +38,8 @@ class GroupsNow:
 
 @dataclass(frozen=True, slots=True)
 class GroupsView:
-    """Every group, worst first, and their lag over time."""
+    """The lag of the groups over time."""
 
-    states: tuple[GroupState, ...]
     trends: Mapping[str, Line]
     chart: ChartData
 
@@ -92,7 +91,7 @@ def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> 
     # Unchanged points are not stored: the last value is valid until the newest round.
     left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
     chart = chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out)
-    return GroupsView(states, trends, chart)
+    return GroupsView(trends, chart)
 
 
 def read_group_view(reader: PointReader, group: str, period: Period) -> GroupView:

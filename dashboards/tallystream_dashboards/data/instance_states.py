@@ -29,11 +29,6 @@ class ReportTimes:
 
     lives: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, reported: Iterable[tuple[int, str]]) -> None:
-        """Add reports, each with its time and its life."""
-        for ts_ms, life in reported:
-            insort(self.lives.setdefault(life, []), ts_ms)
-
     @property
     def last_ms(self) -> int:
         """The time of the last report."""
@@ -122,7 +117,8 @@ def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period
         series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
         for instance, reported in _reported(series).items():
             if chosen.get(instance) == name:
-                reports[instance].add(reported.items())
+                for ts_ms, life in reported.items():
+                    insort(reports[instance].lives.setdefault(life, []), ts_ms)
     return reports
 
 

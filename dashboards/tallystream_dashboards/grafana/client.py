@@ -96,10 +96,6 @@ class Grafana:
         tls = tls_error(error, self._url, ("--ca-file", self._ca_file), (CERTIFICATE[0], self._certificate.cert_file))
         if tls is not None:
             return tls
-        if isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(
-            error, urllib3.exceptions.NewConnectionError
-        ):
-            return ConfigError(URL, self._url, f"the server does not answer within {TIMEOUT_S:g} s")
         return ConfigError(URL, self._url, f"the server can't be reached ({str(error).rpartition(': ')[2]})")
 
     def _error(self, response: urllib3.BaseHTTPResponse, operation: str) -> TallystreamError:

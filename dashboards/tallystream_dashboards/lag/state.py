@@ -45,11 +45,6 @@ class PartitionState:
         """The topic and the partition, as in `orders/3`."""
         return f"{self.topic}/{self.partition}"
 
-    @property
-    def records(self) -> int:
-        """The number of records in the partition, 0 if it is not known."""
-        return 0 if self.start is None or self.end is None else self.end - self.start
-
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
@@ -129,7 +124,7 @@ def group_state(
         max_lag=max(lags, default=None),
         partition_count=len(states),
         unknown_partitions=sum(not one.stale for one in unknown),
-        uncommitted_records=sum(one.records for one in unknown),
+        uncommitted_records=sum((one.end or 0) - (one.start or 0) for one in unknown),
         members=members,
         broker_state=broker_state,
         stale=bool(stale),

@@ -53,6 +53,9 @@ class Rules:
         stop_after_s: the status is STALL or STOP after more seconds without progress; None: half the window.
         warn_age_s, err_age_s: the status is WARN or ERR if the oldest unconsumed record is older, in seconds; None: the
             age is not evaluated.
+
+    Raises:
+        ConfigError: a number is out of its bounds.
     """
 
     window_s: float = 120.0
@@ -66,8 +69,7 @@ class Rules:
         """The longest time without progress, in seconds. After it the status is STALL or STOP."""
         return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
 
-    def check(self) -> None:
-        """Raise ConfigError if a number is out of its bounds."""
+    def __post_init__(self) -> None:
         if not 1 <= self.window_s <= 86_400:
             raise ConfigError("--window", self.window_s, "give seconds from 1 to 86400")
         if self.allowed_lag < 0:

@@ -7,6 +7,7 @@ rounds. A field has the name that it has in the state. A point that equals its n
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point
@@ -17,7 +18,7 @@ from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
 
@@ -33,6 +34,7 @@ _GROUP = (
     *("lag", "max_lag", "partition_count", "unknown_partitions", "uncommitted_records", "members", "broker_state"),
     *("since_ms", "seen_ms", "gone", "stale"),
 )
+_partition_values, _group_values = attrgetter(*_PARTITION), attrgetter(*_GROUP)
 PARTITION_FIELDS = (*_PARTITION, *_JUDGED)
 """The fields of a partition's points."""
 GROUP_FIELDS = (*_GROUP, *CatchUp._fields, *_JUDGED)
@@ -55,12 +57,13 @@ def partition_point(group: str, state: PartitionState, ts_ms: int) -> Point:
     The point of a stale partition has no offsets, so it is not a sample. One that is OK has no reason, unless it is
     notable.
     """
-    evaluation = state.evaluation
-    left_out = set(_OFFSETS if state.stale else ())
-    if not state.stale and not evaluation.notable and evaluation.status is Status.OK:
-        left_out.add("reason")
+    fields = _partition_fields(state)
+    if state.stale:
+        fields |= dict.fromkeys(_OFFSETS)
+    elif state.evaluation.status is Status.OK and not state.evaluation.notable:
+        fields["reason"] = None
     tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
-    return Point(LAG, tags, _known(_partition_fields(state), left_out), ts_ms)
+    return Point(LAG, tags, _known(fields), ts_ms)
 
 
 def group_point(state: GroupState, ts_ms: int) -> Point:
@@ -88,11 +91,11 @@ def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
 
 
 def _partition_fields(state: PartitionState) -> dict[str, Field | None]:
-    return {name: getattr(state, name) for name in _PARTITION} | _judged(state)
+    return dict(zip(_PARTITION, _partition_values(state), strict=True)) | _judged(state)
 
 
 def _group_fields(state: GroupState) -> dict[str, Field | None]:
-    return {name: getattr(state, name) for name in _GROUP} | state.catch_up._asdict() | _judged(state)
+    return dict(zip(_GROUP, _group_values(state), strict=True)) | state.catch_up._asdict() | _judged(state)
 
 
 def _judged(state: PartitionState | GroupState) -> dict[str, Field | None]:
@@ -117,6 +120,6 @@ def _stored(fields: Mapping[str, Field], names: tuple[str, ...]) -> dict[str, An
     return {name: fields[name] for name in names if name in fields}
 
 
-def _known(fields: Mapping[str, Field | None], left_out: Collection[str] = ()) -> Fields:
+def _known(fields: Mapping[str, Field | None]) -> Fields:
     """Return the fields without those that are not known, or have nothing to tell."""
-    return {name: value for name, value in fields.items() if value not in (None, "") and name not in left_out}
+    return {name: value for name, value in fields.items() if value is not None and value != ""}

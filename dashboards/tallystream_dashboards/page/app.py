@@ -137,7 +137,7 @@ def _draw(
     if selection.view == "runbook":
         return selection
     if groups.round_ms is None:
-        _no_lag(reader)
+        (components.no_lag if reader.measurements() else components.empty_store)()
     else:
         _draw_lag(reader, groups, selection, period, zone=zone)
     return selection
@@ -154,7 +154,7 @@ def _draw_sums(reader: PointReader, view: MetricsView, selection: Selection, per
 def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
     lag.choose(groups.states, selection.group)
     if selection.group is None:
-        lag.draw_groups(read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)
+        lag.draw_groups(groups.states, read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)
     else:
         one = read_group_view(reader, selection.group, period)
         lag.draw_group(selection.group, one, now_ms=period.end_ms, zone=zone)
@@ -174,13 +174,6 @@ def _with_widgets(selection: Selection) -> Selection:
         from_other_view=address.view != selection.view,
         group=None if group == lag.ALL else group,
     )
-
-
-def _no_lag(reader: PointReader) -> None:
-    if reader.measurements():
-        components.no_lag()
-    else:
-        components.empty_store()
 
 
 def _unreachable(settings: PageSettings, error: Exception, every: float) -> None:

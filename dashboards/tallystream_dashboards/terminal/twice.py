@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
@@ -61,8 +61,5 @@ def _json(app: str, name: str, one: Duplicates) -> dict[str, Any]:
         "counted": one.processed,
         "covered": one.covered,
         "twice": one.count,
-        "positions": [
-            {"topic": each.topic, "partition": each.partition, "start": each.start, "position": each.position}
-            for each in one.partitions
-        ],
+        "positions": [asdict(each) for each in one.partitions],
     }

@@ -97,12 +97,6 @@ def test_the_setup_comes_before_the_commands_of_the_environment(page: str) -> No
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## 1. ")[2].partition("\n## 2. ")[0]
 
 
-def test_the_page_says_which_steps_take_minutes() -> None:
-    """These are the installation of the packages and the archive of Spark's classes."""
-    times = re.findall(r"half a minute|(?:one to )?several minutes", INSTALL)
-    assert times == ["several minutes", "one to several minutes"]
-
-
 def test_the_reporter_can_be_installed_alone() -> None:
     """An application needs one package, and the page has the command that installs only it."""
     commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)

@@ -14,7 +14,7 @@ from support.levels import sum_point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli import main
-from tallystream_dashboards.terminal.top import read_overview, rows_of, screen
+from tallystream_dashboards.terminal.top import read_overview, screen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,19 +98,3 @@ def test_it_fits_the_terminal(tmp_path: Path, columns: int, lines: int) -> None:
     assert max(map(len, shown)) <= columns
     rows = (lines - 7) // 2
     assert [line for line in shown if line.endswith((f"GROUP ({rows} of 40)", f"GROUP ({rows + 1} of 40)"))]
-
-
-@pytest.mark.parametrize(
-    ("groups", "sums", "left", "rows"),
-    [
-        (40, 40, 18, (9, 9)),
-        (2, 40, 18, (2, 16)),
-        (40, 2, 18, (16, 2)),
-        (1, 1, 18, (1, 1)),
-        (40, 40, 0, (0, 0)),
-        (0, 9, 4, (0, 4)),
-    ],
-)
-def test_groups_and_sums_share_the_lines(groups: int, sums: int, left: int, rows: tuple[int, int]) -> None:
-    """Each has half of the lines, and those that the other one does not need."""
-    assert rows_of(groups, sums, left) == rows

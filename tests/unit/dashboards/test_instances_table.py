@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.terminal import NOW_MS, cells, printed
+from support.printed import NOW_MS, cells, printed
 from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.sinks.base import Point

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.lag import Rounds, group, round_of
-from support.terminal import cells, printed
+from support.printed import cells, printed
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag import time_lag

@@ -15,7 +15,7 @@ from support.lag import group, round_of
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.lag.collector.collector import Collector, next_round, patterns
+from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
@@ -139,7 +139,6 @@ def test_an_unavailable_broker_leaves_a_gap(caplog: pytest.LogCaptureFixture) ->
     assert running.round()
     assert lags(store) == [(2000, 5)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
-    assert "broker unavailable in 2 rounds" in running.summary()
 
 
 def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
@@ -148,7 +147,7 @@ def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
     for ts in range(4):
         buffer.add([point(ts), point(ts)])
     store = Store()
-    assert buffer.write_to(store) == 4
+    buffer.write_to(store)
     assert ([one.ts_ms for one in store.points], buffer.dropped, len(buffer)) == ([2, 2, 3, 3], 4, 0)
 
 
@@ -168,13 +167,13 @@ def test_points_that_were_not_acknowledged_are_written_again() -> None:
         buffer.write_to(store)
     assert len(buffer) == 1
     store.lose_answers = False
-    assert buffer.write_to(store) == 1
+    buffer.write_to(store)
     assert [one.ts_ms for one in store.points] == [1, 1]
 
 
 def test_the_lease_is_not_collected() -> None:
     """The group of the aggregators' lease reads no records, so it is left out, with a topic prefix, too."""
-    selected = patterns(CollectSettings(store=StoreSettings.parse("local:x.db", env={}), exclude=("other",)))
+    selected = CollectSettings(store=StoreSettings.parse("local:x.db", env={}), exclude=("other",)).patterns
     assert [group for group in ("orders", "other", LEASE, "prod-" + LEASE) if selected.match(group)] == ["orders"]
 
 
@@ -198,7 +197,7 @@ def test_patterns(include: tuple[str, ...], exclude: tuple[str, ...], matched: s
 def test_rounds_keep_to_the_schedule(first: float, interval: float, late: float) -> None:
     """The next round is not in the past, at most one interval away, and a multiple of the interval after the first."""
     now = first + late
-    due, missed = next_round(first, interval, now)
-    assert due == pytest.approx(first + (1 + missed) * interval)
+    due = next_round(first, interval, now)
+    assert (due - first) / interval == pytest.approx(round((due - first) / interval))
     assert due >= now - 1e-6
     assert due - max(now, first) <= interval + 1e-6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.server import HealthServer
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
@@ -144,15 +142,3 @@ def test_an_old_round_is_not_served_as_current() -> None:
     assert (api.metrics().status, api.health().status) == (503, 503)
     api.finished(succeeded=False)
     assert (api.health().status, api.readiness().status) == (200, 503)
-
-
-def test_groups_are_served_over_http(tmp_path: Path) -> None:
-    """A group's name is part of the path."""
-    api = LagApi(2, lambda: LocalReader(tmp_path / "none.db"))
-    api.publish(newest())
-    server = HealthServer({"/metrics": api.metrics}, port=0, other=api.groups)
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/groups/well", timeout=10) as answer:
-            assert json.load(answer)["status"] == "OK"
-    finally:
-        server.close()

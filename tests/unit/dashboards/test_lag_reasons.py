@@ -59,25 +59,6 @@ def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     assert partition.evaluation.reason.startswith("3 offsets were deleted before they were read. It makes progress")
 
 
-@pytest.mark.parametrize("assigned_only", [False, True])
-def test_a_topic_that_the_group_left_is_no_stall(assigned_only: bool) -> None:
-    """No member has its partitions: the reason says so, and an option leaves the topic out."""
-    offsets = group("g", (8, 8), topic="new")
-    left = changed(group("g", (3, 7), topic="old"), left=True)
-    state = after(
-        replace(offsets, partitions=(*offsets.partitions, *left.partitions)),
-        Rounds(RULES, assigned_only=assigned_only),
-    )
-    if assigned_only:
-        assert [(one.name, state.lag, state.evaluation.status) for one in state.partitions] == [("new/0", 0, Status.OK)]
-    else:
-        (old,) = [one for one in state.partitions if one.topic == "old"]
-        assert (old.evaluation.status, state.evaluation.status, state.lag) == (Status.WARN, Status.WARN, 4)
-        assert old.evaluation.reason == (
-            "4 records wait, but no member has this partition: the group may have left the topic."
-        )
-
-
 @pytest.mark.parametrize("members", [0, 1])
 @pytest.mark.parametrize(("open_from", "is_open"), [(5, True), (9, False), (None, False)])
 def test_a_group_that_stopped_names_an_open_transaction(members: int, open_from: int | None, is_open: bool) -> None:

@@ -76,13 +76,6 @@ def test_a_downsampled_history_agrees_with_the_full_one(growth: list[int], limit
         assert lag.exact or lag.seconds <= (now_ms - later) / SECOND + 1e-6
 
 
-def test_an_age_is_interpolated_between_two_observations() -> None:
-    """Half of the records that arrived within 10 s count as having arrived within 5 s."""
-    ends = history((0, 100), (10 * SECOND, 200), (20 * SECOND, 200))
-    assert ends.time_lag(150, now_ms=20 * SECOND) == TimeLag(15.0)
-    assert ends.time_lag(100, now_ms=20 * SECOND) == TimeLag(20.0)
-
-
 def test_a_gap_is_not_interpolated() -> None:
     """After two minutes without an observation, the record is at least as old as the first one after them."""
     ends = history((0, 100), (120 * SECOND, 200))

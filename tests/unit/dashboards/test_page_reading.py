@@ -61,9 +61,8 @@ def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", 
 
 
 def read_groups(reader: PointReader) -> tuple[list[tuple[str, int | None]], int, int | None]:
-    view = groups_view(reader)
-    round_ms = read_groups_now(reader, PERIOD).round_ms
-    return [(one.group, one.lag) for one in view.states], len(view.chart.lines), round_ms
+    now = read_groups_now(reader, PERIOD)
+    return [(one.group, one.lag) for one in now.states], len(groups_view(reader).chart.lines), now.round_ms
 
 
 def groups_view(reader: PointReader, period: Period = PERIOD) -> GroupsView:
@@ -114,7 +113,8 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
     wide = group("wide", *((0, number + 1000) for number in range(MAX_PARTITIONS + 30)), topic="wide")
     sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
     view = groups_view(reader)
-    assert (len(view.states), len(view.trends), view.states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
+    states = read_groups_now(reader, PERIOD).states
+    assert (len(states), len(view.trends), states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
     assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - MAX_LINES)
     one = read_group_view(reader, "wide", PERIOD)
     assert one.state is not None
@@ -232,9 +232,8 @@ def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> N
         one = read_group_view(reader, "g", period)
         sums = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
         assert one.state is not None
-        assert [groups.states[0].lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [
-            lag
-        ] * 4
+        state = read_groups_now(reader, period).states[0]
+        assert [state.lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [lag] * 4
         assert [row.value.last for row in sums.metrics] == [lag]
     assert moment.at_ms == NOW
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.levels import sum_point
-from support.terminal import NOW_MS, cells, printed
+from support.printed import NOW_MS, cells, printed
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.terminal import NOW_MS, cells, printed
+from support.printed import NOW_MS, cells, printed
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app

@@ -77,7 +77,7 @@ class KafkaSource:
                 chunks = [] if message is None else self._take(message, max_records)
             except KafkaException as error:
                 raise error_of(self._servers, "records can't be read", error.args[0]) from error
-            if chunks or time.monotonic() >= deadline:
+            if chunks or time.monotonic() + 0.001 > deadline:  # librdkafka would not wait for a part of a millisecond
                 return chunks
 
     def close(self) -> None:

@@ -141,9 +141,9 @@ class Extreme:
             self.lost = True
 
     def replace_all(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """Remove each value of `old` and add the one of `new` in its place. Most are the same object."""
+        """Remove each value of `old` and add the one of `new` in its place. Most are equal."""
         for before, after in zip(old, new, strict=True):
-            if before is not after:
+            if before != after:
                 self.replace(before, after)
 
     def set(self, value: Value) -> None:

@@ -13,7 +13,7 @@ from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, S
 from tallystream_aggregator.table.arithmetic.sketches import checked_sketch, have_valid_sketches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 Value = int | float | None
 Values = tuple[Value | bytes, ...]
@@ -42,14 +42,13 @@ def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
 _READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
 
 
-def stored(metrics: Iterable[Metric]) -> Iterator[Stored | ValueError]:
+def stored(metrics: Sequence[Metric]) -> Iterator[Stored | ValueError]:
     """Yield what the table keeps of each metric, or why it is refused.
 
     It is refused if a value is beyond the range of floats, or if the sketch can't be read.
     """
-    listed = list(metrics)
-    are_valid = have_valid_sketches([metric for metric in listed if isinstance(metric, Histogram)])
-    for metric in listed:
+    are_valid = have_valid_sketches([metric for metric in metrics if isinstance(metric, Histogram)])
+    for metric in metrics:
         if metric.__class__ is Counter:  # the most frequent type
             yield (metric.count,), None
             continue
@@ -81,17 +80,20 @@ def count_falls(kind: str, old: Values, new: Values) -> bool:
     return kind in _COUNTING and new[0] < old[0]  # type: ignore[operator]  # a count is never None
 
 
+def replaces(kind: str, old: Stored, new: Stored | ValueError) -> bool:
+    """Tell whether new values replace old ones as they are. They don't if they are refused, or must be merged."""
+    if isinstance(new, ValueError):
+        return False
+    return merge_values(kind, old[0], new[0]) is new[0] and not count_falls(kind, old[0], new[0])
+
+
 def merge_values(kind: str, old: Values, new: Values) -> Values:
     """Return the values that replace `old`: the new ones. Extremes and positions only widen (rules 7 and 9)."""
-    widening = _WIDENING[kind]
-    if not widening:
-        return new
-    values = list(new)
-    for index, is_lowest in widening:
+    for index, is_lowest in _WIDENING[kind]:
         before, now = old[index], new[index]
-        if now is None or (before is not None and (before <= now if is_lowest else before >= now)):  # type: ignore[operator]  # both are numbers, or bounds
-            values[index] = before
-    return tuple(values)
+        if before != now and (now is None or (before is not None and (before < now) == is_lowest)):  # type: ignore[operator]  # both are numbers, or bounds
+            new = (*new[:index], before, *new[index + 1 :])
+    return new
 
 
 def is_above(values: Values, baseline: Values | None) -> bool:

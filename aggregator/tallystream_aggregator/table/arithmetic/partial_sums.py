@@ -18,7 +18,7 @@ from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Counts, Extreme, Sum
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, saturated
+from tallystream_aggregator.table.arithmetic.metric_types import Stored, Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,8 +51,8 @@ class Contribution(NamedTuple):
     sketch: record.Sketch | None = None
 
 
-Change = tuple[Values, record.Sketch | None, Values, record.Sketch | None]
-"""The values and the sketch of a life in a metric, before and after."""
+Change = tuple[Stored, Stored]
+"""What the table keeps of a life's metric, before and after."""
 
 _NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
@@ -88,7 +88,8 @@ class PartialSum:
 
     def replace_all(self, changes: Iterable[Change]) -> None:
         """Replace the values of lives that have the metric as a current one, before and after."""
-        old_values, old_sketches, new_values, new_sketches = zip(*changes, strict=True)
+        both = zip(*changes, strict=True)
+        (old_values, old_sketches), (new_values, new_sketches) = (zip(*some, strict=True) for some in both)
         old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
         for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
             if old[index] != new[index]:

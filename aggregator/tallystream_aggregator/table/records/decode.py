@@ -67,13 +67,15 @@ def _partition_name(topic: str, partition: int) -> str:
 class DecodedSnapshot(NamedTuple):
     """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
 
-    `rejected` are the first of the rejected metrics. There are `more_rejected` besides.
+    `rejected` are the first of the rejected metrics. There are `more_rejected` besides. `value` is that of the record
+    if it has exactly the metrics of the snapshot.
     """
 
     snapshot: Snapshot
     rejected: tuple[Refusal, ...] = ()
     over_limit: int = 0
     more_rejected: int = 0
+    value: bytes | None = None
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -190,7 +192,10 @@ def read_value(value: bytes, max_metrics: int) -> Message:
     # `\u00` may be a NUL, or an escaped field name: for the lenient decoder. A single byte is found much faster.
     if _BACKSLASH not in value or b"\\u00" not in value:
         try:
-            message = DecodedSnapshot(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
+            is_snapshot = b'"metrics"' in value
+            message = (
+                DecodedSnapshot(_snapshots.decode(value), value=value) if is_snapshot else _short_forms.decode(value)
+            )
         except (msgspec.DecodeError, RecursionError):
             pass  # the lenient decoder finds the reason, and the metrics that are good
         else:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
-from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
+from tallystream_dashboards.lag.collector.settings import CollectSettings
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def run(settings: CollectSettings) -> int:
         stop = stack.enter_context(stop_on_signals())
         tracker = LagTracker(
             OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
-            patterns(settings),
+            settings.patterns,
             settings.rules,
             clock=time.time,
             assigned_only=settings.assigned_only,
@@ -66,30 +65,19 @@ def run(settings: CollectSettings) -> int:
         api = stack.enter_context(serve(settings))
         collector = Collector(tracker.round, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings, stop, api)
-        log.info("stopped: %s", collector.summary())
     return 0
 
 
-def patterns(settings: CollectSettings) -> Patterns:
-    """Return the patterns of the groups to collect, without the aggregators' lease, which reads no records."""
-    return Patterns(settings.include, (*settings.exclude, f"*{LEASE}"))
+def next_round(first: float, interval: float, now: float) -> float:
+    """Return when the next round is due. Those that were due during the round that has just ended are skipped.
 
-
-def next_round(first: float, interval: float, now: float) -> tuple[float, int]:
-    """Return when the next round is due, and how many rounds were missed during the one that has just ended.
-
-    Rounds are due at `first`, `first` + `interval`, … (seconds of a monotonic clock). Rounds that are due during
-    another round are skipped.
+    Rounds are due at `first`, `first` + `interval`, … (seconds of a monotonic clock).
     """
-    due = first + interval
-    if now <= due:
-        return due, 0
-    missed = math.ceil((now - due) / interval)
-    return due + missed * interval, missed
+    return first + max(1, math.ceil((now - first) / interval)) * interval
 
 
 class Collector:
-    """Run rounds and count them. An outage of the broker or the store is logged when it begins and when it ends.
+    """Run rounds. An outage of the broker or the store is logged when it begins and when it ends.
 
     Args:
         fetch: returns the results of one round; raises BrokerUnavailableError.
@@ -118,7 +106,6 @@ class Collector:
         self._broker = _Outages("the broker")
         self._store = _Outages("the store")
         self._problems: tuple[str, ...] = ()
-        self.rounds = self.rounds_skipped = self.points_written = 0
 
     def round(self) -> bool:
         """Read the lag and write the points once; return whether both succeeded.
@@ -127,18 +114,8 @@ class Collector:
             StoppedError: a stop was requested meanwhile.
             ConfigError: the store's settings can't work.
         """
-        self.rounds += 1
         read = self._read()
         return self._write() and read
-
-    def summary(self) -> str:
-        """Return the counts in one line."""
-        return (
-            f"{self.rounds:,} rounds, {self.points_written:,} points written; "
-            f"broker unavailable in {self._broker.count:,} rounds, store in {self._store.count:,}, "
-            f"{self.rounds_skipped:,} rounds skipped, "
-            f"{self._buffer.dropped:,} points dropped, {len(self._buffer):,} unwritten"
-        )
 
     def _read(self) -> bool:
         try:
@@ -182,28 +159,29 @@ class Collector:
                 self._sink.setup()
                 self._set_up = True
             self._delete_replaced()
-            self.points_written += self._buffer.write_to(self._sink)
+            self._buffer.write_to(self._sink)
             self._after_write()
         except SinkUnavailableError as error:
             self._store.failed(error)
             return False
         self._store.answered()
+        if self._buffer.dropped:
+            log.warning("the store was unavailable for too long: %d points were dropped", self._buffer.dropped)
+            self._buffer.dropped = 0
         return True
 
 
 class _Outages:
-    """Logs when something becomes unavailable and when it is available again, and counts the rounds between."""
+    """Logs when something becomes unavailable, and when it is available again."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._rounds = 0
-        self.count = 0
 
     def failed(self, error: Exception) -> None:
         if not self._rounds:
             log.warning("%s is unavailable; trying again every round: %s", self._what, error)
         self._rounds += 1
-        self.count += 1
 
     def answered(self) -> None:
         if self._rounds:
@@ -234,8 +212,7 @@ def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, ap
         if succeeded and ready_file is not None:
             ready_file.touch()
             ready_file = None
-        due, missed = next_round(due, settings.interval, time.monotonic())
-        collector.rounds_skipped += missed
+        due = next_round(due, settings.interval, time.monotonic())
         stop.wait(due - time.monotonic())
 
 

@@ -91,7 +91,7 @@ class OffsetFetcher:
         partitions = [(topic, number) for topic, numbers in ids.items() for number in numbers or ()]
         starts = self._offsets(partitions, EARLIEST, problems)
         ends = self._offsets(partitions, LATEST, problems)
-        ts_ms = self._now_ms()
+        ts_ms = round(self._clock() * 1000)
         bounds = {one: (starts[one], ends[one]) for one in partitions if one in starts and one in ends}
         missing = {name for name, one in answers.items() if one.missing and name not in listed}
         return RoundOffsets(
@@ -129,9 +129,6 @@ class OffsetFetcher:
             offsets, unread = _committed_offsets(name, partitions, problems)
             answers[name] = answers[name]._replace(offsets=offsets, unread=unread, complete=True)
         return answers
-
-    def _now_ms(self) -> int:
-        return round(self._clock() * 1000)
 
     def _list_groups(self, patterns: Patterns, problems: set[str]) -> tuple[set[str], bool]:
         """Return the groups that brokers list, and whether all brokers answered."""

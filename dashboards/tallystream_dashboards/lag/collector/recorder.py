@@ -45,12 +45,17 @@ class _Last(NamedTuple):
     ts_ms: int
     written_ms: int
 
-    def equals(self, point: Point, ignored: frozenset[str]) -> bool:
+    def equals(self, later: _Last, ignored: frozenset[str]) -> bool:
         """Return whether a later point has the same fields, and an age that has only grown with time."""
-        return self.names == tuple(point.fields) and all(
-            name in ignored or (self._is_later(one, other, point.ts_ms) if name == "seconds" else one == other)
-            for one, (name, other) in zip(self.values, point.fields.items(), strict=True)
-        )
+        if self.names is not later.names:
+            return False
+        for name, one, other in zip(self.names, self.values, later.values, strict=True):
+            if name == "seconds":
+                if not self._is_later(one, other, later.ts_ms):
+                    return False
+            elif one != other and name not in ignored:
+                return False
+        return True
 
     def _is_later(self, age_s: Field, later_s: Field, ts_ms: int) -> bool:
         """Return whether `later_s` is what a reader computes of the age."""
@@ -83,36 +88,37 @@ class Recorder:
             key = (point.measurement, *point.tags.values())
             names, values = tuple(point.fields), tuple(point.fields.values())
             names = self._names.setdefault(names, names)  # one tuple for all series
-            last, written_ms = before.get(key), point.ts_ms
+            last, newest = before.get(key), _Last(names, values, point.ts_ms, point.ts_ms)
             ignored = IGNORED_OF_PARTITIONS if point.measurement == LAG else IGNORED
-            if last is not None and last.equals(point, ignored):
+            if last is not None and last.equals(newest, ignored):
                 if point.ts_ms - last.written_ms < repeat_ms:
-                    written_ms = last.written_ms
+                    newest = newest._replace(written_ms=last.written_ms)
             elif last is not None and last.ts_ms != last.written_ms:
                 fields = dict(zip(last.names, last.values, strict=True))
                 points.append(Point(point.measurement, point.tags, fields, last.ts_ms))
-            if written_ms == point.ts_ms:
+            if newest.written_ms == point.ts_ms:
                 points.append(point)
-            self._last[key] = _Last(names, values, point.ts_ms, written_ms)
+            self._last[key] = newest
 
         for state in result.states:
             for point in _points(state, result.ts_ms):
                 add(point)
         for partition, bounds in result.bounds.items():
             add(ends_point(partition, bounds, result.ts_ms))
-        points.append(self._round_point(result))
+        points.append(_round_point(result))
         return points
 
-    def _round_point(self, result: Round) -> Point:
-        present = [state for state in result.states if not state.gone]
-        fields: dict[str, Field] = {
-            "groups": len(present),
-            "partitions": sum(state.partition_count for state in present),
-            "took_s": float(result.took_s),
-        }
-        if result.problems:
-            fields["problems"] = "; ".join(result.problems)
-        return Point(ROUNDS, {}, fields, result.ts_ms)
+
+def _round_point(result: Round) -> Point:
+    present = [state for state in result.states if not state.gone]
+    fields: dict[str, Field] = {
+        "groups": len(present),
+        "partitions": sum(state.partition_count for state in present),
+        "took_s": float(result.took_s),
+    }
+    if result.problems:
+        fields["problems"] = "; ".join(result.problems)
+    return Point(ROUNDS, {}, fields, result.ts_ms)
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
@@ -150,20 +156,16 @@ class WriteBuffer:
         while self._rounds and self._rounds[-1][-1].ts_ms >= ts_ms:
             self._count -= len(self._rounds.pop())
 
-    def write_to(self, sink: Sink) -> int:
-        """Write all rounds, oldest first, and return the number of points.
+    def write_to(self, sink: Sink) -> None:
+        """Write all rounds, oldest first.
 
         Raises:
             SinkUnavailableError: the store is unavailable; the remaining points are kept and written next time.
         """
-        written = 0
         while self._rounds:
             sink.write(self._rounds[0])
             # Writing a round again after a failure changes nothing in the store.
-            count = len(self._rounds.popleft())
-            self._count -= count
-            written += count
-        return written
+            self._count -= len(self._rounds.popleft())
 
 
 DOWNSAMPLING_INTERVAL_MS = 600_000

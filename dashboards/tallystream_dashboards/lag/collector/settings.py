@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class CollectSettings:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     ready_file: Path | None = None
 
+    @property
+    def patterns(self) -> Patterns:
+        """The groups to collect, without the aggregators' lease, which reads no records."""
+        return Patterns(self.include, (*self.exclude, f"*{LEASE}"))
+
     def __post_init__(self) -> None:
         if not MIN_INTERVAL <= self.interval <= MAX_INTERVAL:
             raise ConfigError("--interval", self.interval, "give seconds from 1 to 60")
@@ -75,4 +81,3 @@ class CollectSettings:
             raise ConfigError("--include", self.include, 'give at least one pattern, such as "*"')
         if not 0 <= self.full_hours < math.inf:
             raise ConfigError("--full-hours", self.full_hours, "give hours, 0 to keep every round")
-        self.rules.check()

@@ -47,12 +47,12 @@ def worst_of(present: Sequence[GroupState]) -> GroupState | None:
     )
 
 
-def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
+def draw_groups(groups: Sequence[GroupState], view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw all groups: the number of bad ones, the worst, the lag over time, and a table."""
-    present = [state for state in view.states if not state.gone]
+    present = [state for state in groups if not state.gone]
     _tiles(present, now_ms=now_ms)
     components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
-    states = _filtered(view.states, lambda state: state.group, "part of a group's name")
+    states = _filtered(groups, lambda state: state.group, "part of a group's name")
     table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
     components.table(table, caption="Consumer groups", key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")

@@ -15,7 +15,7 @@ from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
-from tallystream_aggregator.stream.epochs import Pace, StepFailedError
+from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.restore import MissingRowsError
 
@@ -164,22 +164,6 @@ def test_offsets_of_a_sum_are_those_that_all_shards_include() -> None:
     for loop in range(3):
         shards.run(loop)
     assert json.loads(shards.values()[-1])["offsets"] == {"metrics": {"0": 3, "1": 0}}
-
-
-def test_records_are_counted_once_in_the_report() -> None:
-    """A read that ends in the middle of a step is counted with the next one, not twice."""
-    shards = Shards()
-    shards.loops[2]._pace = Pace(0.1, 1)
-    shards.run(1)
-    shards.run(2)
-    before = shards.cluster.partition(SHARDS[0]).end
-    shards.feed(11, key=key(0))
-    shards.run(0)
-    shards.flush()
-    partition = shards.cluster.partition(SHARDS[0])
-    found = len(partition.committed(before, partition.end))
-    assert found > 1
-    assert shards.run(2, 5).records == found
 
 
 def test_a_combiner_that_starts_again_publishes_only_what_is_new() -> None:

@@ -137,3 +137,18 @@ def test_other_errors_are_raised(consumer: FakeConsumer) -> None:
         consumer.queue = [event(A, code)]
         with pytest.raises(kind, match=r"^broker b:1: topic in: records can't be read: "):
             source_.read(100, 0)
+
+
+def test_a_wait_without_records_asks_librdkafka_once(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Librdkafka waits for whole milliseconds: to ask it for the rest of one would be a loop that never waits."""
+    now_s, polls = 0.0, 0
+
+    def poll(timeout: float) -> None:
+        nonlocal now_s, polls
+        polls += 1
+        now_s += int(timeout * 1000) / 1000 + 1e-6
+
+    monkeypatch.setattr(kafka_source.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(consumer, "poll", poll)
+    assert source(A).read(100, 0.2006) == []
+    assert polls == 1

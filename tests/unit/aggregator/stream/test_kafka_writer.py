@@ -32,6 +32,7 @@ class FakeProducer:
     def __init__(self, **errors: list[Exception]) -> None:
         self.errors = errors
         self.calls: list[str] = []
+        self.unsent = 0
         self.records: list[tuple[Any, ...]] = []
         self.timeouts: list[float] = []
 
@@ -63,6 +64,15 @@ class FakeProducer:
         self.timeouts.append(timeout)
         self._call("commit")
 
+    def flush(self, _timeout: float) -> int:
+        """Return how many records are left: one, in the first calls that were asked for."""
+        self.calls.append("flush")
+        return self.calls.count("flush") <= self.unsent
+
+    def abort_transaction(self, _timeout: float) -> None:
+        """Note the call."""
+        self._call("abort")
+
 
 def writer(producer: Any, **timeouts: Any) -> KafkaWriter:
     """Return a writer with this producer."""
@@ -83,6 +93,19 @@ def test_a_commit_writes_each_record_to_its_partition_and_waits_in_slices() -> N
     assert producer.calls == ["begin", *["produce"] * 4, *["commit"] * 3, "poll"]
     assert all(0 < timeout <= SLICE_S for timeout in producer.timeouts)
     one.commit([])
+
+
+def test_an_abort_waits_until_its_records_are_sent() -> None:
+    """Otherwise librdkafka drops them, and the broker ends nothing in their partitions."""
+    producer = FakeProducer()
+    producer.unsent = 2
+    one = writer(producer)
+    one.abort([Place("out", 0), Place("out", 1)])
+    assert producer.calls == ["begin", "produce", "produce", "flush", "flush", "flush", "abort", "poll"]
+    producer.unsent = 99
+    with pytest.raises(UnavailableError, match="the broker acknowledges nothing"):
+        writer(producer, commit_s=0.0).abort([Place("out", 0)])
+    assert producer.calls[-1] == "flush"
 
 
 def test_a_full_queue_is_emptied_until_there_is_room() -> None:

@@ -10,7 +10,7 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream import reading
-from tallystream_aggregator.stream.broker import FencedError, LostRecordsError, Output, Place
+from tallystream_aggregator.stream.broker import LostRecordsError, Output, Place
 from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
 from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -115,19 +115,6 @@ def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.Monk
     assert len(direct.values("metrics-dead")) == checked
 
 
-def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
-    """Rows and positions of `metrics-table` were lost in an unclean election. The rows that are left are used."""
-    ahead, direct = Direct(), Direct()
-    for one, values in ((ahead, (1, 2, 3)), (direct, (1,))):
-        one.feed(*values)
-        one.loop().run_epoch(one.store, (1, 0), 1)
-    direct.feed(5, 6)
-    direct.loop().run_epoch(ahead.store, (2, 0), 1)
-    assert direct.published() == {METRICS: 3}
-    assert b'"count":6' in direct.values()[-1]
-    assert "ahead of the published positions" in caplog.text
-
-
 def test_a_state_of_other_tags_is_not_used() -> None:
     """A checkpoint may be left from before a rebuild, with the same positions and counts of records."""
     before, direct = Direct(), Direct()
@@ -213,37 +200,3 @@ def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
     direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, key_of(0), encode(row))])
     with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
         direct.loop().run_epoch(direct.store, (2, 0), 10)
-
-
-def test_what_the_rows_lack_is_written_before_the_state() -> None:
-    """Otherwise a checkpoint that is lost later would leave the rows behind for ever."""
-    direct = Direct()
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    direct.feed(1)
-    loop.run_epoch(direct.store, (1, 1), 0.5)
-    direct.feed(2)
-    loop.run_epoch(direct.store, (1, 2), 0.2)
-    direct.cluster.partition(METRICS).delete_before(2)
-    direct.feed(3)
-    direct.loop().run_epoch(Batch(0), (2, 0), 1)
-    assert b'"count":3' in direct.values()[-1]
-
-
-def test_a_task_that_is_replaced_while_it_restores_ends_as_such() -> None:
-    """The rows that it reads are newer than the positions with which it began. Nobody has changed them wrongly."""
-    direct = Direct()
-    direct.feed(1)
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
-
-    def fail(request: str) -> None:
-        if request == "read":
-            direct.fail = lambda _: None
-            direct.feed(2)
-            direct.loop().run_epoch(direct.store, (3, 0), 1)
-            direct.flush()
-
-    direct.fail = fail
-    with pytest.raises(FencedError, match="a newer task has it"):
-        direct.loop().run_epoch(Batch(0), (2, 0), 60)
-    assert direct.published() == {METRICS: 2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.runs import jump, move
+from support.runs import jump
 from support.schedules import BEGIN_MS, TopicRecord, jumps, play, play_steadily, schedules, short_schedules, step_sizes
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
@@ -23,7 +22,6 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.sums import MetricId, Sum
     from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.records.decode import Message
 
@@ -170,17 +168,6 @@ def test_nothing_depends_on_the_steps(schedule: list[int], sizes: list[int], oth
     assert outcomes[0] == outcomes[1]
 
 
-def test_most_records_of_steady_programs_are_left_out() -> None:
-    """So the tests above do leave out records."""
-    read = applied = 0
-    for seed in range(10):
-        records = play_steadily(list(range(seed * 1000, seed * 1000 + 60)))
-        one = Applied()
-        one.step(chunks_of(records))
-        read, applied = read + len(records), applied + one.applied
-    assert applied < 0.9 * read
-
-
 def short_forms(*values: int) -> list[TopicRecord]:
     rows = [b'{"name":"n","value":%d}' % value for value in values]
     return [TopicRecord(b"app-1", value, BEGIN_MS, 0, offset) for offset, value in enumerate(rows)]
@@ -211,21 +198,3 @@ def test_records_that_wait_are_applied_in_their_order() -> None:
 def comparable_of(applied: Applied, records: list[TopicRecord]) -> Any:
     (totals, letters, _), _, _ = applied.step(one_by_one(records))
     return totals, letters
-
-
-def test_instances_that_move_are_counted_once() -> None:
-    """A waiting record of one partition is applied after newer ones of another partition, and changes no count.
-
-    The short form has no protection against another order.
-    """
-    for seed in range(30):
-        chance = random.Random(seed)
-        records = move(play_steadily([chance.randrange(2**32) for _ in range(40)]), chance)
-        compacted, plain = Applied(), Applied()
-        (totals, *_), _, _ = compacted.step(chunks_of(records))
-        (wanted, *_), _, _ = plain.step(one_by_one(records))
-        assert counts(totals) == counts(wanted)
-
-
-def counts(totals: list[Sum]) -> dict[MetricId, Any]:
-    return {total.metric: total.count for total in totals if total.metric[0] != "default"}

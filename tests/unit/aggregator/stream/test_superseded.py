@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -60,12 +60,6 @@ class Topic:
             self.add(json.dumps({"name": name, "value": value}, separators=(",", ":")), key=key)
         return self
 
-    def snapshots(self, *seqs: int, key: bytes = b"app-1", **changed: Any) -> Topic:
-        """Append snapshots with one counter, whose count is the seq. `changed` overrides fields of the header."""
-        for seq in seqs:
-            self.add(snapshot(seq, **changed), key=key)
-        return self
-
     def applied(self, settings: TableSettings = DEFAULTS) -> list[tuple[int, int]]:
         """Return the offset of each record that is applied, and how many records it stands for."""
         table = Recording(settings)
@@ -77,18 +71,6 @@ class Topic:
     def kept(self, settings: TableSettings = DEFAULTS) -> list[int]:
         """Return the offsets of the records that are applied."""
         return sorted(offset for offset, _ in self.applied(settings))
-
-
-def snapshot(seq: int, *, metrics: list[dict[str, Any]] | None = None, **changed: Any) -> str:
-    """Return a snapshot. By default it has one counter, whose count is the seq."""
-    header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "prev": BEGIN_MS, "ts": BEGIN_MS}
-    header |= {"every_ms": 1000, "final": False, **changed}
-    return json.dumps(header | {"metrics": [counter(seq)] if metrics is None else metrics})
-
-
-def counter(count: int, name: str = "orders", **tags: str) -> dict[str, Any]:
-    """Return a counter as a record has it."""
-    return {"type": "counter", "name": name, "tags": tags, "count": count}
 
 
 def test_the_first_and_last_value_of_a_counter_that_never_falls_are_applied() -> None:
@@ -118,12 +100,6 @@ def test_a_forget_record_ends_the_runs_whose_rows_it_may_remove(named: dict[str,
     topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").add(json.dumps({"forget": named}))
     topic.counts(4, 5, 6).counts(3, key=b"app-2")
     assert topic.kept() == sorted([0, 2, 3, *others, 5, 6, 8, 9])
-
-
-def test_snapshots_are_all_applied() -> None:
-    """To tell that one supersedes another takes as long as to apply it. The counters beside them keep their runs."""
-    topic = Topic().counts(1, 2).snapshots(1, 2, 3).counts(3, 4).snapshots(4).counts(5)
-    assert topic.applied() == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (7, 1), (8, 1)]
 
 
 def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

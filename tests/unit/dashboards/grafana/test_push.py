@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import alerting
 
 from support.grafana_push import TOKEN, save_as_person
 from tallystream.errors import ConfigError
@@ -41,6 +44,8 @@ def test_the_first_push_creates_everything(grafana: GrafanaStub, push: Pusher, f
         assert written["annotations"]["__dashboardUid__"] == rule["dashboardUid"]
         assert written["annotations"]["__panelId__"] == str(rule["panelId"])
         assert "notification_settings" not in written
+        model = {name: value for name, value in written.items() if name != "provenance"}
+        assert json.loads(json.dumps(alerting.Rule.from_json(model), cls=JSONEncoder)) == model, "Grafana's own model"
     assert state.intervals == {("tallystream-folder", "tallystream"): 60}
     assert push.output.splitlines()[-1] == f"Done: {len(expected) + 2} created."
     assert f"+ created   {LAG}" in push.output
