@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import (
     BrokerError,
     Output,
@@ -88,8 +87,8 @@ class EpochRow(msgspec.Struct):
 
     `records` were read, `sums` and `rows` (of `metrics-table`) were published. `restarts` counts how often the loop
     began at what is published. `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the
-    stored table. `stopped` tells that a stop is requested: no step follows. `positions` are those at the epoch's end,
-    all of which is published. They are empty if it ended before the published positions were reached.
+    stored table. `stopped` tells that a stop is requested: no step follows. `reached` tells that the published
+    positions were reached, and that there are some.
     """
 
     shard: int
@@ -102,7 +101,7 @@ class EpochRow(msgspec.Struct):
     waited_s: float = 0.0
     state_bytes: int = 0
     stopped: bool = False
-    positions: Offsets = {}
+    reached: bool = False
 
 
 class Pace:

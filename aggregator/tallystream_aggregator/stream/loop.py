@@ -248,4 +248,4 @@ class ShardLoop(EpochLoop):
         assert self._stored is not None
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
-        self._report.positions = by_topic(positions_of(self._table.state))
+        self._report.reached = bool(self._table.state.offsets)

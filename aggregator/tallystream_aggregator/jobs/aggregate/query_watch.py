@@ -94,7 +94,7 @@ class QueryWatch:
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
         self._health.progress.epoch(rows)
-        if all(row.positions for row in rows):
+        if all(row.reached for row in rows):
             self._health.status.checked()
         else:  # a loop waits for the broker, or is not yet where it had published
             self._health.status.run()

@@ -17,8 +17,6 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
-AT = {"metrics": {"0": 5}}
-
 
 class Outside:
     """Stands in for the query, the end of `metrics-table`, the group and the broker."""
@@ -93,9 +91,9 @@ def test_each_finished_epoch_is_noted_once() -> None:
     watched = watch(query)
     watched.look(query)
     for batch in (7, 7, 8):
-        watched.look(query.end_epoch(batch, EpochRow(0, positions=AT)))
+        watched.look(query.end_epoch(batch, EpochRow(0, reached=True)))
     watched.reset(3)
-    watched.look(query.end_epoch(8, EpochRow(0, positions=AT)))
+    watched.look(query.end_epoch(8, EpochRow(0, reached=True)))
     assert watched.epochs == 3
 
 
@@ -110,11 +108,11 @@ def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop()
 
 
 def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health) -> None:
-    """Its epochs end without positions. Their number shows that it is not stuck."""
+    """Its epochs end before it is where it had published. Their number shows that it is not stuck."""
     query, ready = Outside(), []
     watched = watch(query, health)
-    for batch, positions in enumerate((AT, {}, {}, AT)):
-        watched.look(query.end_epoch(batch, EpochRow(0, positions=AT), EpochRow(1, positions=positions)))
+    for batch, reached in enumerate((True, False, False, True)):
+        watched.look(query.end_epoch(batch, EpochRow(0, reached=True), EpochRow(1, reached=reached)))
         ready.append(health.status.unready_reason() is None)
     assert ready == [True, False, False, True]
     assert health.status.unhealthy_reason() is None
@@ -123,8 +121,8 @@ def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health)
 def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
     """They are added up."""
     rows = [
-        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, positions=AT),
-        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, positions=AT),
+        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, reached=True),
+        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, reached=True),
     ]
     query = Outside()
     watch(query, health).look(query.end_epoch(0, *rows))
