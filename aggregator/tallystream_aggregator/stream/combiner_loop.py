@@ -129,7 +129,6 @@ class CombinerLoop(EpochLoop):
         totals = self._combined.changes()
         row = self._row(begun=self._combined.has_begun)
         self._commit(self._records(totals, row), row)
-        self._report.sums += len(totals)
 
     def _row(self, *, begun: bool) -> PositionsRow:
         return PositionsRow(

@@ -85,17 +85,14 @@ class StepFailedError(TallystreamError):
 class EpochRow(msgspec.Struct):
     """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
 
-    `records` were read, `sums` and `rows` (of `metrics-table`) were published. `restarts` counts how often the loop
-    began at what is published. `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the
-    stored table. `stopped` tells that a stop is requested: no step follows. `reached` tells that the published
-    positions were reached, and that there are some.
+    `records` were read. `restarts` counts how often the loop began at what is published. `seconds` are all, `waited_s`
+    those of waiting, and `state_bytes` is the size of the stored table. `stopped` tells that a stop is requested: no
+    step follows. `reached` tells that the published positions were reached, and that there are some.
     """
 
     shard: int
     steps: int = 0
     records: int = 0
-    sums: int = 0
-    rows: int = 0
     restarts: int = 0
     seconds: float = 0.0
     waited_s: float = 0.0

@@ -236,8 +236,6 @@ class ShardLoop(EpochLoop):
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)
-        self._report.sums += len(changes.totals) + len(changes.shard_sums)
-        self._report.rows += len(step.rows)
         if with_rows:
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 
