@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
@@ -84,7 +83,7 @@ def _run(servers: str, folder: Path, options: argparse.Namespace) -> None:
     began = time.monotonic()
     text = exposition(found.states, found.bounds, found.ts_ms).text
     print(f"/metrics: {len(text) / 2**20:.1f} MiB in {time.monotonic() - began:.1f} s")
-    reader = LocalReader(folder / "store.db")
+    reader = LocalStore(folder / "store.db")
     began = time.monotonic()
     known = read_groups(reader, at_ms=found.ts_ms)
     print(f"tallystream lag: {len(known):,} groups read in {time.monotonic() - began:.1f} s")

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 
@@ -51,7 +50,7 @@ def main() -> None:
         store.write(points[: options.batch])
         print(f"the first batch again: {(time.perf_counter() - began) * 1000:.1f} ms")
         store.close()
-        reader = LocalReader(path)
+        reader = LocalStore(path)
         for what, tags in (("one series", {"instance": "7"}), ("all series", {})):
             began = time.perf_counter()
             found = reader.read("benchmark", ["count"], start_ms=0, end_ms=2**62, tags=tags)

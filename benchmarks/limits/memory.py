@@ -93,7 +93,7 @@ def grow(megabytes: int) -> str:
     stored.save(store)
     state = table.state
     lives = sum(map(len, state.lives.values()))
-    counted = table._lives.size._used[None]  # it is published nowhere
+    counted = table._rows.size._used[None]  # it is published nowhere
     return (
         f"{made >> 20} MB of hostile records: {grown >> 20} MB of memory, {len(state.metrics):,} metrics, "
         f"{lives:,} lives, {state.dead:,} dead letters; counted: {counted >> 20} MB; {stored.size >> 20} MB of state"

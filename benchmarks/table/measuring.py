@@ -127,7 +127,6 @@ def apply(table: Table, records: Iterable[Record]) -> None:
     for place, rows in chunks.items():
         step.add(Chunk(place, rows, rows[-1][0] + 1))
     step.end()
-    table.notice_silence()
 
 
 def measure(steps: Iterable[Step], *, skip: int = 2) -> Cost:

@@ -13,7 +13,6 @@ import pytest
 from support.browser import TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
 from support.history import History, counter_point
 from support.lag import Rounds, group, round_of
-from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from support.stores import Influx
     from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
@@ -237,26 +235,3 @@ def test_an_unavailable_store_is_an_error(
         assert "127.0.0.1:1" in text
         assert "tallystream status" in text
         assert "a-very-secret-token" not in page.content()
-
-
-@pytest.mark.integration
-def test_the_page_over_influxdb(
-    influxdb: Influx, serve: Callable, open_page: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over InfluxDB the page has the same values as over the local store, and refreshes."""
-    with influx_bucket(influxdb, f"page-{time.time_ns()}") as settings:
-        for name, value in (("TOKEN", settings.token), ("ORG", settings.org), ("BUCKET", settings.bucket)):
-            monkeypatch.setenv(f"INFLUXDB_{name}", value)
-        sink = open_sink(settings)
-        sink.setup()
-        history = History(sink)
-        with serve(settings.spec) as url, open_page(url) as page:
-            until(page, "Worst: audit", "2,360")
-            assert {row[0]: row[1] for row in statuses(page)}["old"] == "GONE"
-            history.round()
-            until(page, "Worst: audit", "2,400")
-            assert settings.token not in page.content()
-            page.goto(f"{url}/?view=metrics&app=orders")
-            until(page, "Sum of records.processed", "1,234,567")
-            assert tile(page, "Living instances") == "2"
-        sink.close()

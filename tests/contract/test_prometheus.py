@@ -83,16 +83,3 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     assert {query: [value for _, value in server.query(query)] for query in expected} == {
         query: [pytest.approx(value)] for query, value in expected.items()
     }
-
-
-def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
-    """rate() and increase() over scrapes treat a sum as a counter."""
-    counts = iter(range(0, 10_000, 100))
-
-    def grown() -> bool:
-        sink.write([sum_point("counter", n := next(counts), NOW_MS + n, "growing")])
-        sink.caught_up(time.monotonic())
-        found = server.query("increase(growing_total[1m])")
-        return bool(found) and found[0][1] > 0
-
-    wait_until(grown, LIMIT_S, "Prometheus sees it grow", poll=1)

@@ -43,7 +43,6 @@ def apply(table: Table, records: Iterable[Record]) -> None:
 
 def publish(table: Table) -> Published:
     """Return what changed, with rows."""
-    table.notice_silence()
     changes = table.outputs()
     return Published(changes.totals, changes.dead, changes.events, table.rows(), changes.shard_sums)
 

@@ -91,7 +91,6 @@ class Tables:
         self.at |= {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         for table in self.tables:
             apply(table, map(_record, records))
-            table.notice_silence()
             self._publish(table.outputs())
         for shard, stored in enumerate(self._shards):
             if self._chance is None or self._chance.random() < 0.5:
@@ -109,7 +108,6 @@ class Tables:
             offsets = table.state.offsets
             begin = {partition: offsets.get(f"metrics:{partition}", -1) + 1 for partition in self.at}
             apply(table, map(_record, self._between(begin, self.at)))
-            table.notice_silence()
             table.outputs()
         assert [state.records for state in self.states] == counted
 
@@ -152,7 +150,6 @@ def sums_of(states: Iterable[State], settings: TableSettings | None = None) -> S
     combiner, totals = CombinerGroup(), []
     for state in states:
         table = Table(state, settings)
-        table.notice_silence()
         table.publish_all()
         changes = table.outputs()
         totals += changes.totals

@@ -61,12 +61,11 @@ class ResourceData(NamedTuple):
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON). There
-    are `more_rejected` besides.
+    Each snapshot is with whether it is a baseline. A rejected point is (reason, name and tags as JSON). There are
+    `more_rejected` besides.
     """
 
-    snapshots: list[Snapshot]
-    baselines: list[Snapshot]
+    snapshots: list[tuple[Snapshot, bool]]
     rejected: list[tuple[str, str]]
     more_rejected: int
 
@@ -166,8 +165,7 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
     app = data.resource.app
     if isinstance(app, OtlpError):
         raise app
-    grouped: dict[tuple[str, int], Snapshot] = {}
-    baselines: list[Snapshot] = []
+    grouped: dict[tuple[str, int], tuple[Snapshot, bool]] = {}
     refused: list[tuple[str, RejectedPoint | Metric]] = []
     first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))
     for scope, raw in data.scopes:
@@ -181,9 +179,9 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
             at = group.life, group.time_ns
             known = grouped.get(at)
             if known is not None:  # the resource has the scope twice
-                known.metrics = known.metrics + group.metrics
+                known[0].metrics = known[0].metrics + group.metrics
                 continue
-            made = grouped[at] = Snapshot(
+            snapshot = Snapshot(
                 app=app,
                 life=group.life,
                 part=0,
@@ -195,11 +193,10 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
                 complete=False,
                 metrics=group.metrics,
             )
-            if group.start_ns == group.time_ns and not data.resource.is_sdk:
-                baselines.append(made)
+            grouped[at] = snapshot, group.start_ns == group.time_ns and not data.resource.is_sdk
     in_order = [grouped[at] for at in sorted(grouped)]
     rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:max_rejected]]
-    return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
+    return ResourceSnapshots(in_order, rejected, len(refused) - len(rejected))
 
 
 def _out_of_bounds(points: Group, append_ms: int) -> str:

@@ -155,34 +155,21 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
     values = point.zero_count + sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts)
     if values != metric.count:
         raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
-    positive, negative = (Buckets(each.offset, each.bucket_counts) for each in (point.positive, point.negative))
-    for buckets in (positive, negative):
-        buckets.trim()
-    scale, bits = min(point.scale, MAX_SCALE), min(max(point.scale - MAX_SCALE, 0), INDEX_BITS)
-    while max(_width(positive, bits), _width(negative, bits)) > MAX_BUCKETS:
-        scale, bits = scale - 1, bits + 1
+    sides = [Buckets(each.offset, each.bucket_counts) for each in (point.positive, point.negative)]
+    for side in sides:
+        side.trim()
+    scale, finer = min(point.scale, MAX_SCALE), min(max(point.scale - MAX_SCALE, 0), INDEX_BITS)
+    while finer or max(len(side.counts) for side in sides) > MAX_BUCKETS:
+        for side in sides:
+            if side.counts:
+                side.offset, side.counts = side.halved()
+        scale, finer = (scale, finer - 1) if finer else (scale - 1, 0)
     if scale < MIN_SCALE:
         raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
-    sides = {"positive": _merged(positive, bits).encode(), "negative": _merged(negative, bits).encode()}
-    metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, **sides)
+    positive, negative = (side.encode() for side in sides)
+    metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, positive=positive, negative=negative)
     require_valid(metric.sketch)
     return [metric]
-
-
-def _width(buckets: Buckets, bits: int) -> int:
-    """Return how many buckets these are at a scale that is lower by `bits`."""
-    return (buckets.offset + len(buckets.counts) - 1 >> bits) - (buckets.offset >> bits) + 1
-
-
-def _merged(buckets: Buckets, bits: int) -> Buckets:
-    """Return these buckets at a scale that is lower by `bits`."""
-    if not bits or not buckets.counts:
-        return buckets
-    first = buckets.offset >> bits
-    counts = [0] * _width(buckets, bits)
-    for index, count in enumerate(buckets.counts, buckets.offset):
-        counts[(index >> bits) - first] += count
-    return Buckets(first, counts)
 
 
 def _distribution(name: str, tags: dict[str, str], point: Any) -> Histogram:

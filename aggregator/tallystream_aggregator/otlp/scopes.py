@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections import defaultdict
 from functools import lru_cache
 from operator import itemgetter, le
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-
-K = TypeVar("K")
 
 MAX_BYTES = 64 << 20
 """The most bytes that are kept, about. When there are more, all are dropped."""
@@ -181,13 +180,13 @@ class KnownScope:
 
     def read(self, raw: bytes) -> ScopePoints:
         """Return the points of a serialized scope with these constant bytes."""
-        groups = self._groups(raw)
+        groups = self._read(raw)
         if groups is not None:
             return ScopePoints(groups, [])
         metrics = pb.ScopeMetrics.FromString(raw).metrics
         return _grouped(self._id, [point for metric in metrics for point in read_metric(metric)])
 
-    def _groups(self, raw: bytes) -> list[Group] | None:
+    def _read(self, raw: bytes) -> list[Group] | None:
         """Return the points, or None if one is to be refused."""
         values = (*self._between.unpack(raw), 0)
         starts, times, numbers = self._starts(values), self._times(values), self._numbers(values)
@@ -206,22 +205,15 @@ class KnownScope:
             metrics = [Counter(name=name, tags=tags, count=number) for (name, tags), number in named]
         else:
             metrics = [metric(number) for metric, number in zip(self._metrics, numbers, strict=True)]
-        if times.count(times[0]) == len(times):
-            by_start = _divided(starts, metrics)
-            return [Group(_life(self._id, start), start, times[0], own) for start, own in by_start.items()]
-        by_both = _divided(zip(starts, times, strict=True), metrics)
-        return [Group(_life(self._id, at[0]), *at, own) for at, own in by_both.items()]
+        return _groups(self._id, starts, times, metrics)
 
 
-def _divided(keys: Iterable[K], metrics: Iterable[Metric]) -> dict[K, list[Metric]]:
-    """Return the metrics of each key."""
-    found: dict[K, list[Metric]] = {}
-    for key, metric in zip(keys, metrics, strict=True):
-        own = found.get(key)
-        if own is None:
-            own = found[key] = []
-        own.append(metric)
-    return found
+def _groups(scope_id: bytes, starts: Sequence[int], times: Sequence[int], metrics: Iterable[Metric]) -> list[Group]:
+    """Return the metrics of points by their start time and time, in the order in which these first occur."""
+    found: defaultdict[tuple[int, int], list[Metric]] = defaultdict(list)
+    for start, time, metric in zip(starts, times, metrics, strict=True):
+        found[start, time].append(metric)
+    return [Group(_life(scope_id, start), start, time, own) for (start, time), own in found.items()]
 
 
 def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -229,19 +221,15 @@ def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
 
 
-def _grouped(scope_id: bytes, points: Sequence[Read | RejectedPoint]) -> ScopePoints:
+def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
     rejected: list[RejectedPoint] = []
-    groups: dict[tuple[int, int], Group] = {}
+    taken: list[tuple[int, int, Metric]] = []
     for point in points:
         if isinstance(point, RejectedPoint):
             rejected.append(point)
-            continue
-        at = point.start_ns, point.time_ns
-        group = groups.get(at)
-        if group is None:
-            group = groups[at] = Group(_life(scope_id, point.start_ns), *at, [])
-        group.metrics.extend(point.metrics)
-    return ScopePoints(list(groups.values()), rejected)
+        else:
+            taken += [(point.start_ns, point.time_ns, metric) for metric in point.metrics]
+    return ScopePoints(_groups(scope_id, *zip(*taken, strict=True)) if taken else [], rejected)
 
 
 def _id(scope: InstrumentationScope) -> bytes:

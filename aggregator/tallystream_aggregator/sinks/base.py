@@ -174,17 +174,6 @@ class Sink(Protocol):
         """Release all resources. It is safe to call this again."""
 
 
-class Store(Sink, Protocol):
-    """A sink from which points can be deleted. Every store with a reader is one."""
-
-    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat.
-
-        Raises:
-            SinkUnavailableError: the store does not answer.
-        """
-
-
 class PointReader(Protocol):
     """A store that can be read. Every call may raise SinkUnavailableError."""
 
@@ -211,3 +200,14 @@ class PointReader(Protocol):
 
     def close(self) -> None:
         """Release all resources. It is safe to call this again."""
+
+
+class Store(Sink, PointReader, Protocol):
+    """A sink that can be read, and from which points can be deleted."""
+
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat.
+
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Sink, Store
-    from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 
 LOOPBACK = "127.0.0.1"
 REMEDY = (
@@ -168,23 +167,6 @@ def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
         return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS), lag=lag)
-    return _open_influxdb(settings)
-
-
-def open_reader(settings: StoreSettings) -> PointReader:
-    """Return the reader of a store. It connects at its first use.
-
-    Raises:
-        ConfigError: the store can't be read.
-    """
-    if settings.kind == "local":
-        from tallystream_aggregator.sinks.sqlite.reader import LocalReader
-
-        return LocalReader(Path(settings.where))
-    return _open_influxdb(settings)
-
-
-def _open_influxdb(settings: StoreSettings) -> InfluxStore:
     settings.require_readable()
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 
@@ -196,3 +178,12 @@ def _open_influxdb(settings: StoreSettings) -> InfluxStore:
         ca_file=settings.ca_file,
         client=settings.client,
     )
+
+
+def open_reader(settings: StoreSettings) -> PointReader:
+    """Return the reader of a store. It connects at its first use.
+
+    Raises:
+        ConfigError: the store can't be read.
+    """
+    return open_store(settings)

@@ -22,7 +22,8 @@ from tallystream_aggregator.stream.broker import (
     StoppedError,
     unknown,
 )
-from tallystream_aggregator.stream.epochs import EpochLoop, Pace
+from tallystream_aggregator.stream.epochs import EpochLoop
+from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
     PositionsRow,
     by_place,
@@ -129,6 +130,7 @@ class CombinerLoop(EpochLoop):
         totals = self._combined.changes()
         row = self._row(begun=self._combined.has_begun)
         self._commit(self._records(totals, row), row)
+        self._report.sums += len(totals)
 
     def _row(self, *, begun: bool) -> PositionsRow:
         return PositionsRow(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
-from tallystream_aggregator.stream.epochs import EpochLoop, Pace
+from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.outputs import Step
+from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
     by_place,
     by_topic,
@@ -224,7 +225,6 @@ class ShardLoop(EpochLoop):
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
-        table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
         row = row_of(
@@ -236,6 +236,7 @@ class ShardLoop(EpochLoop):
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)
+        self._report.sums += len(changes.totals) + len(changes.shard_sums)
         if with_rows:
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 

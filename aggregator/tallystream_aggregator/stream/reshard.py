@@ -159,7 +159,6 @@ class Resharder:
         with closing(self._broker.source()) as source:
             table = restorer.table_at(row, None, source).table
             read_to(table, target, source, self._stopped)
-        table.notice_silence()
         # The sums of the old layout are replaced as a whole; dead letters and events are not.
         self._letters += letters(table.outputs(), self._topics)
         self._omitted += restorer.omitted
@@ -183,7 +182,6 @@ class Resharder:
         for table in tables:
             for place, position in target.items():
                 table.advance(str(place), position - 1, table.state.clocks.get(str(place), 0))
-            table.notice_silence()
             table.publish_all()
         changes = [table.outputs() for table in tables]
         self._add_empty(changes, tables[0].state)

@@ -171,7 +171,6 @@ class Restorer:
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
-        table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
         known = (published.records, published.dead, published.stale)

@@ -129,9 +129,8 @@ class Layouts:
 
     def block_to_rows(self, life: Life, part: int) -> None:
         """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
-        if part in life.blocks:
-            life.rows |= self.counter_rows(life, part)
-            del life.blocks[part]
+        life.rows |= self.counter_rows(life, part)
+        del life.blocks[part]
 
     def counter_rows(self, life: Life, part: int) -> dict[int, Row]:
         """Return the rows of the counters in a block. `life.parts` must have the seq of its snapshot."""

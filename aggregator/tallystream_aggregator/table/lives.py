@@ -1,196 +1,312 @@
-"""The lives of a shard: what changes in them, their metrics and events, and what they count in the table's size."""
+"""The lives of a shard: by instance, and by the time at which they fall silent or are forgotten.
+
+What would need a visit of all lives of an instance is kept by differences.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
-from tallystream_aggregator.table.deadlines import Deadlines
-from tallystream_aggregator.table.holders import Holders
-from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
-from tallystream_aggregator.table.layouts import Layouts, metric_count, text_bytes
-from tallystream_aggregator.table.limits import (
-    COUNTER,
-    PART_BYTES,
-    ROW_BYTES,
-    TableSize,
-    life_limit,
-    size_of_life,
-    size_of_metric,
-    size_of_row,
-)
-from tallystream_aggregator.table.metric_numbers import MetricNumbers
-from tallystream_aggregator.table.metric_sums import MetricSums
-from tallystream_aggregator.table.records.outputs import Event
-from tallystream_aggregator.table.rows import LifeRows
+from tallystream.ulid import ulid_ms
+from tallystream_aggregator.table.layouts import metric_count
+from tallystream_aggregator.table.rows import LifeNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.arithmetic.metric_types import Values
-    from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.records.decode import Record
-    from tallystream_aggregator.table.state import Life, LifeId, Row, State
+    from tallystream_aggregator.table.records.decode import Forget, Record
+    from tallystream_aggregator.table.state import Life, LifeId, LifeName, State
+
+SHORT_FORM_LIFE = ""
+
+FEW_LIVES = 8
+"""Most instances have one life or two. Up to so many are visited when something is asked of all of them."""
+
+MIN_ADDED = 1_000
+"""So many entries of lives that are gone, or are there twice, are left alone."""
+
+MAX_COLLECTION_NS = 60_000_000_000
+"""How long the collection of an SDK may take, in ns."""
+
+_NO_TIME = "0" * 10
+"""The begin of a ULID without a time: that of gauges of OTLP."""
+
+_NO_LIVES: Final[dict[LifeName, Life]] = {}
+
+
+class _AppLives:
+    """The lives of one app in an instance.
+
+    `lives` are all but that of the short form. `filled` are those that are not empty, and some that have become empty
+    since they were last asked for. `newest` is the highest seq of those with a known begin, -1 if there are none; seqs
+    of complete lives are 0. None stands for a number that has to be found again.
+    """
+
+    __slots__ = ("filled", "lives", "newest")
+
+    def __init__(self) -> None:
+        self.lives: dict[str, Life] = {}
+        self.filled: dict[str, Life] = {}
+        self.newest: int | None = -1
+
+    def add(self, life: Life) -> None:
+        """Add a life, which may be about to change."""
+        self.filled[life.life] = life
+        if life.life != SHORT_FORM_LIFE:
+            self.lives[life.life] = life
+            self.note_seq(life)
+
+    def remove(self, life: Life) -> None:
+        """Remove a life."""
+        self.filled.pop(life.life, None)
+        if self.lives.pop(life.life, None) is not None and _newest(life) == self.newest:
+            self.newest = None
+
+    def note_seq(self, life: Life) -> None:
+        """Note that the seq of a life has changed."""
+        if self.newest is not None:
+            self.newest = max(self.newest, _newest(life))
+
+    def newest_seq(self) -> int:
+        """Return `newest`."""
+        if self.newest is None:
+            self.newest = max(map(_newest, self.lives.values()), default=-1)
+        return self.newest
+
+
+def _newest(life: Life) -> int:
+    """Return the newest seq of a life of OTLP streams, -1 for one of gauges, which have no begin."""
+    if life.complete:
+        return 0
+    return -1 if life.life.startswith(_NO_TIME) else max(life.parts.values(), default=0)
+
+
+class _InstanceLives:
+    """The lives of one instance by app, and the living ones."""
+
+    __slots__ = ("apps", "living")
+
+    def __init__(self, lives: Iterable[Life]) -> None:
+        self.apps: dict[str, _AppLives] = {}
+        self.living: dict[LifeName, Life] = {}
+        for life in lives:
+            self.add(life)
+
+    def add(self, life: Life) -> None:
+        """Add a life."""
+        if life.living:
+            self.living[life.name] = life
+        self.apps.setdefault(life.app, _AppLives()).add(life)
+
+    def remove(self, life: Life) -> None:
+        """Remove a life."""
+        self.living.pop(life.name, None)
+        app = self.apps[life.app]
+        app.remove(life)
+        if not (app.lives or app.filled):
+            del self.apps[life.app]
+
+
+class _Deadlines:
+    """The lives of each partition by the time of its clock at which something is due.
+
+    A life that has become due later, or has left the partition, is noticed when its first time has come.
+    """
+
+    def __init__(self, due_ms: Callable[[Life], int], lives: Lives) -> None:
+        self._due_ms, self._lives, self._order = due_ms, lives, count()
+        self.heaps: dict[str, list[tuple[int, int, Life]]] = {}
+        self._added = 0  # since the heaps had each life once
+
+    def add(self, life: Life) -> None:
+        """Add a life that is new in its partition, or is due earlier than before."""
+        self._push(life)
+        self._added += 1
+        if self._added > max(2 * self._lives.number, MIN_ADDED):
+            entries = [entry for heap in self.heaps.values() for entry in heap]
+            lives = {id(life): life for _, _, life in entries if self._lives.has(life)}
+            self.heaps, self._added = {}, 0
+            for one in lives.values():
+                self._push(one)
+
+    def _push(self, life: Life) -> None:
+        heappush(self.heaps.setdefault(life.partition, []), (self._due_ms(life), next(self._order), life))
+
+    def pop(self, partition: str, now_ms: int) -> list[Life]:
+        """Return the lives that are due, and remove them. A life that was added twice may be returned twice."""
+        heap: list[tuple[int, int, Life]] = self.heaps.get(partition, [])
+        due: list[Life] = []
+        while heap and heap[0][0] <= now_ms:
+            life = heap[0][2]
+            due_ms = self._due_ms(life)
+            if life.partition != partition:
+                heappop(heap)
+            elif due_ms > now_ms:
+                heapreplace(heap, (due_ms, next(self._order), life))
+            else:
+                due.append(heappop(heap)[2])
+        return due
 
 
 class Lives:
-    """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
+    """The lives of `state`, which are forgotten `forget_after_ms` after their last record.
 
-    `unstored` are the lives that have changed since the state was last stored, which may be gone. `unused` are the
-    metrics that no life and no forgotten sum has. They do not count in the `size`, and are dropped after the next step.
+    `number` counts them, and `rows` their metrics, to which a caller adds what it adds to a life. `changed` are those
+    that have changed since the state was last stored. They may be gone.
     """
 
-    def __init__(self, state: State, settings: TableSettings) -> None:
-        self.state = state
-        self.layouts = Layouts(state.metrics)
-        self.instances = Instances(state)
-        self.holders = Holders(self.instances, self.layouts)
-        self.sums = MetricSums(state, self.layouts, self.instances, self.holders)
-        self.rows = LifeRows(state.metrics, self.layouts)
-        self.events: list[Event] = []
-        self.unstored: set[LifeId] = set()
-        self.numbers = MetricNumbers(state.metrics)
-        self.next_number = max(state.metrics, default=-1) + 1
-        self._settings = settings
-        self.size = TableSize(settings)
-        self.unused: set[int] = set()
-        self._baselines = Counter(number for life in self.instances for number in life.baselines)
-        for metric in state.metrics.values():
-            self.size.add(metric[0], size_of_metric(metric))
-        for life in self.instances:
-            self.size.add(life.app, self._size_of(life))
-        self._silence = Deadlines(lambda life: life.deadline_ms, self.instances)
-        self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms, self.instances)
-        for life in self.instances:
+    def __init__(self, state: State, forget_after_ms: int) -> None:
+        self._state = state
+        self._indexes: dict[str, _InstanceLives] = {}
+        self.changed: set[LifeId] = set()
+        self.number = sum(map(len, state.lives.values()))
+        self.rows = sum(map(metric_count, self))
+        self._living = Counter(life.instance for life in self if life.living)
+        self._living_lives = self._living.total()
+        self._silence = _Deadlines(lambda life: life.deadline_ms, self)
+        self._forgetting = _Deadlines(lambda life: life.keep_ms + forget_after_ms, self)
+        for life in self:
             self._set_due(life)
-        self.release(state.metrics)
+
+    def __iter__(self) -> Iterator[Life]:
+        for lives in self._state.lives.values():
+            yield from lives.values()
+
+    def find(self, app: str, instance: str, life: str) -> Life | None:
+        """Return a life, or None if there is none."""
+        return self._state.lives.get(instance, _NO_LIVES).get((app, life))
+
+    def has(self, life: Life) -> bool:
+        """Tell whether the table has this life, and not only a later one of the same name."""
+        return self.find(life.app, life.instance, life.life) is life
+
+    def add(self, life: Life) -> None:
+        """Add a new life."""
+        self.number += 1
+        self._count_living(life.instance, life.living)
+        self._state.lives.setdefault(life.instance, {})[life.name] = life
+        index = self._indexes.get(life.instance)
+        if index is not None:
+            index.add(life)
+
+    def remove(self, life: Life) -> None:
+        """Remove a life."""
+        self.changed.add(life.id)
+        self.number -= 1
+        self.rows -= metric_count(life)
+        self._count_living(life.instance, -life.living)
+        lives = self._state.lives[life.instance]
+        del lives[life.name]
+        if life.instance in self._indexes:
+            self._indexes[life.instance].remove(life)
+        if not lives:
+            del self._state.lives[life.instance]
+            self._indexes.pop(life.instance, None)
 
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
-        self.unstored.add(life.id)
-        self.instances.will_change(life)
+        self.changed.add(life.id)
+        index = self._indexes.get(life.instance)
+        if index is not None:
+            index.apps[life.app].filled[life.life] = life
 
-    def add(self, life: Life, record: Record, seq: int = 0) -> Life:
-        """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
-        if self.instances.is_restart(life, seq):
-            self.add_event("restart", life, record)
-        self.instances.add(life)
-        self.size.add(life.app, size_of_life(life.instance, life.app, 0))
-        return life
-
-    def add_part(self, life: Life) -> str | None:
-        """Count another part of a life and return None, or return the limit that it exceeds."""
-        limit = self.size.exceeded_limit(life.app, PART_BYTES)
-        if limit is None:
-            self.size.add(life.app, PART_BYTES)
-        return limit
-
-    def exceeded_limit(self, life: Life, metric: MetricId, number: int) -> str | None:
-        """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
-        is_used = number >= 0 and number not in self.unused
-        more = size_of_row(metric) + (0 if is_used else size_of_metric(metric))
-        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self._settings)
-        return of_life or self.size.exceeded_limit(life.app, more)
-
-    def add_row(self, life: Life, number: int, row: Row) -> None:
-        """Add the row of a metric that the life does not have."""
-        metric = self.state.metrics[number]
-        self.sums.mark_dirty(life, (number,))
-        life.rows[number] = row
-        self.instances.rows += 1
-        life.bytes += text_bytes(metric)
-        self.size.add(life.app, size_of_row(metric))
-        self.holders.add_rows(life, (number,))
-        if number in self.unused:
-            self.unused.discard(number)
-            self.size.add(life.app, size_of_metric(metric))
-
-    def remove_rows(self, life: Life, numbers: Iterable[int]) -> None:
-        """Remove the rows of these metrics from a life without blocks."""
-        removed = list(numbers)
-        self.sums.mark_dirty(life, removed)
-        for number in removed:
-            self.rows.change(life, life.rows.pop(number).part)
-            life.bytes -= text_bytes(self.state.metrics[number])
-            self.size.add(life.app, -size_of_row(self.state.metrics[number]))
-        self.instances.rows -= len(removed)
-        self.holders.remove_rows(life, removed)
-        self.release(removed)
-
-    def release(self, numbers: Iterable[int]) -> None:
-        """Note which of these metrics no life and no forgotten sum has any more.
-
-        A metric of which a life has a baseline stays: it may return.
-        """
-        for number in numbers:
-            is_kept = number in self.state.forgotten_sums or self._baselines[number] or self.holders.has(number)
-            if not is_kept and number not in self.unused:
-                self.unused.add(number)
-                metric = self.state.metrics[number]
-                self.size.add(metric[0], -size_of_metric(metric))
-
-    def set_baseline(self, life: Life, number: int, values: Values) -> None:
-        """Set the values of a metric of a life that its sum leaves out."""
-        self.sums.mark_dirty(life, (number,))
-        if number not in life.baselines:
-            self._baselines[number] += 1
-            self.size.add(life.app, size_of_row(self.state.metrics[number]))
-        life.baselines[number] = values
-
-    def drop_unused(self) -> set[int]:
-        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers."""
-        dropped, self.unused = self.unused, set()
-        for number in dropped:
-            del self._baselines[number]
-            self.sums.drop(number)
-            self.numbers.remove(self.state.metrics.pop(number))
-        return dropped
-
-    def blocks_to_rows(self, life: Life, parts: Iterable[int] | None = None) -> None:
-        """Turn the blocks of these parts into rows, or all blocks of the life."""
-        for part in life.blocks.keys() & parts if parts is not None else list(life.blocks):
-            layout = self.layouts.layout_for(life.blocks[part])
-            self.layouts.block_to_rows(life, part)
-            self.holders.remove_block(life, layout)
-            self.holders.add_rows(life, layout.counters)
-
-    def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
-        """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
-        self.layouts.rows_to_block(life, part, numbers)
-        layout = self.layouts.layout_for(life.blocks[part])
-        self.holders.remove_rows(life, layout.counters)
-        self.holders.add_block(life, layout)
+    def set_living(self, life: Life, *, living: bool) -> None:
+        """Mark a life as living or silent."""
+        self.changed.add(life.id)
+        self._count_living(life.instance, living - life.living)
+        life.living = living
+        if living:
+            self._silence.add(life)
+        index = self._indexes.get(life.instance)
+        if index is None:
+            return
+        if living:
+            index.living[life.name] = life
+        else:
+            index.living.pop(life.name, None)
 
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        partition, deadline_ms = record.partition_name, life.deadline_ms
-        is_new_here = life.partition != partition  # it is new, or partitions were added and the instance moved here
-        if is_new_here and life.partition:
-            life.offsets.clear()
-            for part in life.parts:  # the rows of all parts have the life's partition
-                self.rows.change(life, part)
-            self.holders.remove_all(life)
-        life.partition, life.last_seen_ms, life.every_ms = partition, record.clock_ms, every_ms
-        if is_new_here:
-            self.holders.add_all(life)
+        partition, deadline_ms = life.partition, life.deadline_ms
+        life.partition, life.last_seen_ms, life.every_ms = record.partition_name, record.clock_ms, every_ms
+        if life.partition != partition:
             self._set_due(life)
         elif life.deadline_ms < deadline_ms:
             self._silence.add(life)
 
-    def set_living(self, life: Life, *, living: bool) -> None:
-        """Mark a life as living or silent."""
-        self.sums.set_living(life, living=living)
-        if living:
-            self._silence.add(life)
+    def set_seq(self, life: Life, part: int, seq: int) -> None:
+        """Set the seq of the newest snapshot of a part."""
+        life.parts[part] = seq
+        index = self._indexes.get(life.instance)
+        if index is not None:
+            index.apps[life.app].note_seq(life)
 
-    def notice_silence(self) -> None:
-        """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
-        for partition, clock in self.state.clocks.items():
-            for life in self._silence.pop(partition, clock):
-                if life.living:
-                    self.unstored.add(life.id)
-                    self.sums.set_living(life, living=False)
+    def living(self, instance: str) -> Collection[Life]:
+        """Return the living lives of an instance."""
+        if len(self._state.lives.get(instance, _NO_LIVES)) > FEW_LIVES:
+            return self._index(instance).living.values()
+        return [life for life in self._state.lives.get(instance, _NO_LIVES).values() if life.living]
+
+    def filled(self, instance: str, forget: Forget | None, clock_ms: int) -> list[Life]:
+        """Return the lives that a tombstone or a forget record changes at this time, by app and name."""
+        index = self._index(instance)
+        found: list[Life] = []
+        for app in index.apps if forget is None or forget.app is None else index.apps.keys() & {forget.app}:
+            filled = index.apps[app].filled
+            for name in filled.keys() & {forget.life} if forget is not None and forget.life else list(filled):
+                if filled[name].is_empty(clock_ms):
+                    del filled[name]
+                else:
+                    found.append(filled[name])
+        return sorted(found, key=operator.attrgetter("name"))
+
+    def is_restart(self, life: Life, seq: int) -> bool:
+        """Tell whether a new life is a restart (rule 2): the instance had a life of its app. `seq` is its first one.
+
+        A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
+        lives. The instance restarted if this life begins after every point of the others. A stream that begins while
+        the SDK collects may have a start after the time of its point, which is `seq`: then it begins at that time.
+        """
+        if life.life == SHORT_FORM_LIFE or life.instance not in self._state.lives:
+            return False
+        others = self._index(life.instance).apps.get(life.app)
+        if others is None or life.complete:
+            return others is not None and bool(others.lives)
+        begin_ns = ulid_ms(life.life) * 1_000_000
+        if 0 < begin_ns - seq < MAX_COLLECTION_NS:
+            begin_ns = seq
+        return 0 <= others.newest_seq() < begin_ns
+
+    def silent(self) -> Iterator[Life]:
+        """Yield the living lives whose deadline has passed by the time of their partition (rule 5)."""
+        for partition, clock in self._state.clocks.items():
+            yield from (life for life in self._silence.pop(partition, clock) if life.living)
+
+    def forgotten(self, partition: str, now_ms: int) -> list[Life]:
+        """Return the lives of a partition that are to be forgotten by this time of its clock, by instance."""
+        due = {(life.instance, *life.name): life for life in self._forgetting.pop(partition, now_ms)}
+        return [life for _, life in sorted(due.items()) if self.has(life)]
+
+    def pop_changes(self) -> tuple[dict[str, dict[LifeName, Life]], list[LifeId]]:
+        """Return the lives that have changed since the last call, by instance, and those that are gone."""
+        lives: dict[str, dict[LifeName, Life]] = {}
+        gone: list[LifeId] = []
+        for app, instance, name in self.changed:
+            life = self.find(app, instance, name)
+            if life is None:
+                gone.append((app, instance, name))
+            else:
+                lives.setdefault(instance, {})[life.name] = life
+        self.changed = set()
+        return lives, gone
+
+    def counts(self) -> LifeNumbers:
+        """Return how many lives there are, living ones, instances that have one of these, and rows."""
+        return LifeNumbers(self.number, self._living_lives, len(self._living), self.rows)
 
     def _set_due(self, life: Life) -> None:
         if life.living:
@@ -198,69 +314,17 @@ class Lives:
         if life.life != SHORT_FORM_LIFE:
             self._forgetting.add(life)
 
-    def delete(self, life: Life) -> None:
-        """Remove a life, and delete its rows on `metrics-table`."""
-        self.unstored.add(life.id)
-        self.rows.delete(life)
-        self.size.add(life.app, -self._size_of(life))
-        self.instances.remove(life)
-        self._baselines.subtract(life.baselines.keys())
+    def _count_living(self, instance: str, more: int) -> None:
+        self._living_lives += more
+        self._living[instance] += more
+        if not self._living[instance]:
+            del self._living[instance]
 
-    def _size_of(self, life: Life) -> int:
-        """Return the bytes that a life counts, with its rows and baselines. In blocks it has only counters."""
-        rows = [size_of_row(self.state.metrics[number]) for number in (*life.rows, *life.baselines)]
-        counters = (metric_count(life) - len(life.rows)) * ROW_BYTES[COUNTER]
-        return size_of_life(life.instance, life.app, len(life.parts)) + sum(rows) + counters
-
-    def forget(self, partition: str, now_ms: int) -> set[int]:
-        """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
-
-        Their counts stay in the sums, and their rows are deleted. `now_ms` is never above the partition's clock. Return
-        the metrics whose forgotten sums changed.
-        """
-        due = {(life.instance, life.app, life.life): life for life in self._forgetting.pop(partition, now_ms)}
-        lives = [life for _, life in sorted(due.items()) if self.instances.has(life)]
-        if not lives:
-            return set()
-        self.sums.apply_changes()
-        for life in lives:
-            self.delete(life)
-            self.blocks_to_rows(life)
-            self.holders.remove_rows(life, life.rows)
-        self.state.forgotten += len(lives)
-        changed = self.sums.forget(lives)
-        for life in lives:
-            self.release((*life.rows, *life.baselines))
-        return changed
-
-    def add_metric(self, metric_id: MetricId) -> int:
-        """Add a new metric, and return its number: the next one."""
-        number, self.next_number = self.next_number, self.next_number + 1
-        self.numbers.add(metric_id, number)
-        self.state.metrics[number] = metric_id
-        self.size.add(metric_id[0], size_of_metric(metric_id))
-        return number
-
-    def include(self, life: Life, part: int, record: Record, value: bytes | None = None) -> None:
-        """Note that a part of a life includes a record now, and publish it with the next rows.
-
-        `value` is that of the record if it has exactly the part's metrics.
-        """
-        if life.partition == record.partition_name:  # offsets of another partition have another order
-            life.offsets[part] = record.offset
-        self.rows.change(life, part, value)
-
-    def publish_all(self) -> None:
-        """Publish all parts of all lives with the next rows."""
-        self.unstored.update(life.id for life in self.instances)
-        self.rows.change_all(self.instances)
-
-    def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
-        """Add an event that a record caused."""
-        self.events.append(Event(kind, life.app, life.instance, life.life, record.clock_ms, *record.location, detail))
-
-    def add_limit_event(self, life: Life, limit: str, record: Record) -> None:
-        """Add an event the first time a life reaches a limit."""
-        if limit not in life.limits:
-            life.limits.append(limit)
-            self.add_event("limit", life, record, limit)
+    def _index(self, instance: str) -> _InstanceLives:
+        index = self._indexes.get(instance)
+        if index is None:
+            lives = self._state.lives.get(instance, _NO_LIVES)
+            index = _InstanceLives(lives.values())
+            if len(lives) > FEW_LIVES:
+                self._indexes[instance] = index
+        return index

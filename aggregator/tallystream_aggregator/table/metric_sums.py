@@ -1,6 +1,6 @@
 """The partial sums of every metric of a shard, updated by differences.
 
-Before a caller changes the rows of a life, it marks them dirty (`mark_dirty`).
+Before a caller changes the rows of a life, it says so (`will_change`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.metric_types import is_above, since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
-from tallystream_aggregator.table.instances import FEW_LIVES
 from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.arithmetic.metric_types import Stored
     from tallystream_aggregator.table.holders import Holders
-    from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
+    from tallystream_aggregator.table.lives import Lives
     from tallystream_aggregator.table.state import Life, Row, State
 
 MAX_WAITING = 20_000
@@ -37,12 +37,12 @@ class MetricSums:
     Metrics that have one sum share its partial sums: `numbers` has the number of each metric's sum.
     """
 
-    def __init__(self, state: State, layouts: Layouts, instances: Instances, holders: Holders) -> None:
-        self._state, self._layouts, self._instances, self._holders = state, layouts, instances, holders
+    def __init__(self, state: State, layouts: Layouts, lives: Lives, holders: Holders) -> None:
+        self._state, self._layouts, self._lives, self._holders = state, layouts, lives, holders
         self.numbers = SumNumbers(state.metrics, state.sum_tags)
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
-        self._forced: set[int] = set()
+        self._changed: set[int] = set()
         self._waiting: list[tuple[Sequence[int], Sequence[Stored], Sequence[Stored]]] = []  # old and new values
         self._number_waiting = 0  # of the metrics in it
         self._differences: dict[Layout, list[int]] = {}
@@ -67,7 +67,7 @@ class MetricSums:
             self._partials[number] = partial
         return partial
 
-    def mark_dirty(self, life: Life, numbers: Iterable[int]) -> None:
+    def will_change(self, life: Life, numbers: Iterable[int]) -> None:
         """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
         before = self._before.setdefault(life.instance, {}).setdefault(id(life), (life, {}))[1]
         for number in numbers:
@@ -80,7 +80,7 @@ class MetricSums:
         So neither lives nor instances are counted again, and all changes of a metric are made together.
         """
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
-            self.mark_dirty(life, numbers)  # `flush` compares them
+            self.will_change(life, numbers)  # `flush` compares them
             return
         self._waiting.append((numbers, old, new))
         self._number_waiting += len(numbers)
@@ -90,14 +90,14 @@ class MetricSums:
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.
 
-        If no other life of its instance is living or dirty, the numbers of lives and instances of whole layouts change
-        by one, and their counters are not visited. So a step in which many instances fall silent stays short.
+        If no other life of its instance is living or changes, the numbers of lives and instances of whole layouts
+        change by one, and their counters are not visited. So a step in which many instances fall silent stays short.
         """
-        self.mark_dirty(life, life.rows)
-        dirty = self._before[life.instance]
-        before = dirty[id(life)][1]
+        self.will_change(life, life.rows)
+        changing = self._before[life.instance]
+        before = changing[id(life)][1]
         layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
-        alone = len(dirty) == 1 and len(self._instances.living(life.instance)) == life.living
+        alone = len(changing) == 1 and len(self._lives.living(life.instance)) == life.living
         if (
             alone
             and not self.numbers.are_shared
@@ -107,15 +107,15 @@ class MetricSums:
                 self._living[layout] += 1 if living else -1
         else:
             for layout in layouts:
-                self.mark_dirty(life, layout.counters)
-        self._instances.set_living(life, living=living)
+                self.will_change(life, layout.counters)
+        self._lives.set_living(life, living=living)
 
     def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
         """Add `differences` to the counters of a block, which is about to be replaced."""
         known = self._before.get(life.instance, {}).get(id(life))
-        is_dirty = known is not None and not known[1].keys().isdisjoint(layout.index_of)
-        if is_dirty or self._is_below_baseline(life, layout):
-            self.mark_dirty(life, layout.counters)  # `flush` compares all of them
+        is_changing = known is not None and not known[1].keys().isdisjoint(layout.index_of)
+        if is_changing or self._is_below_baseline(life, layout):
+            self.will_change(life, layout.counters)  # `flush` compares all of them
         elif layout in self._differences:
             self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
         else:
@@ -129,14 +129,14 @@ class MetricSums:
                 return True
         return False
 
-    def force_publish(self, numbers: Iterable[int]) -> None:
+    def mark_changed(self, numbers: Iterable[int]) -> None:
         """Have the next `flush` return these metrics, whether they change or not."""
-        self._forced.update(numbers)
+        self._changed.update(numbers)
 
     def subtract_forgotten(self, number: int, removed: PartialSum) -> None:
         """Subtract the partial sums of forgotten lives, `removed`, from a metric."""
         self[number].merge(removed, -1)
-        self._forced.add(number)
+        self._changed.add(number)
 
     def forget(self, lives: Iterable[Life]) -> set[int]:
         """Add the contributions of removed lives without blocks to the forgotten sums, without their momentary values.
@@ -145,7 +145,7 @@ class MetricSums:
         """
         state, forgotten = self._state, set[int]()
         for life in lives:
-            self.mark_dirty(life, life.rows)
+            self.will_change(life, life.rows)
             life.living = False
             for number, row in life.rows.items():
                 kind = state.metrics[number][2]
@@ -158,18 +158,18 @@ class MetricSums:
                 partial.replace(None, self._contribution_of(life, number, row)._replace(current=False))
                 partial.forgotten += 1
                 self[number].forgotten += 1
-        self.force_publish(forgotten)
+        self.mark_changed(forgotten)
         self.apply_changes()
         return forgotten
 
     def apply_changes(self) -> None:
         """Apply all changes now. The next `flush` returns them, too."""
-        self._forced = self.flush()
+        self._changed = self.flush()
 
     def flush(self) -> set[int]:
         """Apply all changes. Return the numbers of the sums that may have changed or have to be published."""
         self._apply_waiting()
-        changed = set(self._forced)
+        changed = set(self._changed)
         for layout, differences in self._differences.items():
             changed.update(layout.counters)
             for number, difference in zip(layout.counters, differences, strict=True):
@@ -180,10 +180,10 @@ class MetricSums:
                 self._partials[number].lives += more
                 self._partials[number].instances += more
         self._differences, self._living = {}, Counter()
-        for instance, dirty in self._before.items():
-            changed.update(*(before for _, before in dirty.values()))  # `|=` would copy the set
-            self._replace_dirty(instance, dirty)
-        self._before, self._forced = {}, set()
+        for instance, changing in self._before.items():
+            changed.update(*(before for _, before in changing.values()))  # `|=` would copy the set
+            self._replace_changed(instance, changing)
+        self._before, self._changed = {}, set()
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
@@ -192,7 +192,7 @@ class MetricSums:
         """Apply the changes of rows that stay current."""
         changes: defaultdict[int, list[Change]] = defaultdict(list)
         for numbers, old, new in self._waiting:
-            self._forced.update(numbers)
+            self._changed.update(numbers)
             for number, before, after in zip(numbers, old, new, strict=True):
                 if before != after:
                     changes[number].append((before, after))
@@ -200,10 +200,10 @@ class MetricSums:
             self[number].replace_all(some)
         self._waiting, self._number_waiting = [], 0
 
-    def _replace_dirty(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
+    def _replace_changed(self, instance: str, changing: dict[int, tuple[Life, Before]]) -> None:
         """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""
         of, was, now, held = self.numbers.of, set[int](), set[int](), Counter[int]()
-        for life, before in dirty.values():
+        for life, before in changing.values():
             for number, old in before.items():
                 if old is not None and old.current:
                     was.add(of(number))
@@ -213,19 +213,24 @@ class MetricSums:
                 if new is not None and new.current:
                     now.add(of(number))
         differing = was ^ now
-        living = self._instances.living(instance) if differing else ()
+        living = self._lives.living(instance) if differing else ()
         if len(living) > FEW_LIVES:
             differing = {
-                number for number in differing if not self._has_other(instance, living, number, dirty, held[number])
+                number for number in differing if not self._has_other(instance, living, number, changing, held[number])
             }
         else:
             for life in living:
-                differing.difference_update(map(of, self._unchanged(life, differing, dirty)))
+                differing.difference_update(map(of, self._unchanged(life, differing, changing)))
         for number in differing:
             self[number].instances += 1 if number in now else -1
 
     def _has_other(
-        self, instance: str, living: Collection[Life], number: int, dirty: Mapping[int, tuple[Life, Before]], held: int
+        self,
+        instance: str,
+        living: Collection[Life],
+        number: int,
+        changing: Mapping[int, tuple[Life, Before]],
+        held: int,
     ) -> bool:
         """Tell whether an instance with many living lives has a current value in a sum that has not changed.
 
@@ -239,11 +244,11 @@ class MetricSums:
         if holders < len(living):
             found = (life for metric in metrics for life in self._holders.of(metric))
             lives = (life for life in found if life.living and life.instance == instance)
-        return any(self._unchanged(life, {number}, dirty) for life in lives)
+        return any(self._unchanged(life, {number}, changing) for life in lives)
 
-    def _unchanged(self, life: Life, sums: set[int], dirty: Mapping[int, tuple[Life, Before]]) -> list[int]:
+    def _unchanged(self, life: Life, sums: set[int], changing: Mapping[int, tuple[Life, Before]]) -> list[int]:
         """Return the metrics of a living life that have one of these sums, are current, and have not changed."""
-        changed = dirty[id(life)][1] if id(life) in dirty else {}
+        changed = changing[id(life)][1] if id(life) in changing else {}
         return [number for number in self._current_metrics(life, sums) if number not in changed]
 
     def _current_metrics(self, life: Life, sums: set[int]) -> Iterator[int]:
@@ -274,7 +279,7 @@ class MetricSums:
         state = self._state
         for number, forgotten_sums in state.forgotten_sums.items():
             self[number].merge(forgotten_sums)
-        for life in self._instances:
+        for life in self._lives:
             for number in life.rows:
                 self[number].replace(None, self._contribution(life, number))
         self._build_blocks()
@@ -300,7 +305,7 @@ class MetricSums:
         sums: dict[Layout, list[int]] = {}
         lives: Counter[Layout] = Counter()
         living: Counter[Layout] = Counter()
-        for life in self._instances:
+        for life in self._lives:
             for block in life.blocks.values():
                 layout = self._layouts.layout_for(block)
                 block.metrics = layout.packed  # one copy for all

@@ -25,7 +25,7 @@ from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.layouts import Layouts
@@ -153,12 +153,13 @@ def _encode(row: LifeRow | ForgottenRow | ShardRow) -> bytes:
     return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
 
 
-class LifeRows:
-    """The rows of lives that have changed since they were last taken. `metrics` lists the metrics by number."""
+class RowRecords:
+    """The records of lives and forgotten sums that have changed since they were last taken."""
 
-    def __init__(self, metrics: Mapping[int, MetricId], layouts: Layouts) -> None:
-        self._metrics, self._layouts = metrics, layouts
+    def __init__(self, state: State, layouts: Layouts) -> None:
+        self._state, self._layouts = state, layouts
         self._changed: dict[int, tuple[Life, dict[int, bytes | None]]] = {}
+        self._forgotten: dict[int, MetricId] = {}
         self._deleted: list[TableRecord] = []
 
     def __len__(self) -> int:
@@ -166,32 +167,37 @@ class LifeRows:
         return len(self._changed)
 
     def change(self, life: Life, part: int, value: bytes | None = None) -> None:
-        """Take the row of a part of a life with the next ones.
+        """Return the record of a part of a life with the next ones.
 
         `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
         """
         self._changed.setdefault(id(life), (life, {}))[1][part] = value
 
     def change_all(self, lives: Iterable[Life]) -> None:
-        """Take the rows of all parts of all lives with the next ones."""
-        self._changed = {id(life): (life, dict.fromkeys(life.parts or (0,))) for life in lives}
+        """Return the records of all parts of these lives with the next ones."""
+        self._changed |= {id(life): (life, dict.fromkeys(life.parts or (0,))) for life in lives}
 
     def delete(self, life: Life) -> None:
-        """Delete the rows of a life that is removed with the next ones."""
+        """Delete the records of a life that is removed with the next ones."""
         self._changed.pop(id(life), None)
         parts = sorted({*life.parts, *life.offsets} or {0})
         self._deleted += [TableRecord(_life_key(life, part), None) for part in parts]
 
-    def pop(self) -> dict[bytes, TableRecord]:
-        """Return the records of changed and removed lives by key, and clear the list."""
+    def change_forgotten(self, number: int) -> None:
+        """Return the record of the forgotten sums of a metric with the next ones."""
+        self._forgotten[number] = self._state.metrics[number]
+
+    def pop(self) -> list[TableRecord]:
+        """Return the records, and clear the list."""
         rows = [self._row(life, *one) for life, parts in self._changed.values() for one in sorted(parts.items())]
-        found = {row.key: row for row in (*self._deleted, *rows)}
-        self._deleted, self._changed = [], {}
-        return found
+        sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
+        found = {row.key: row for row in (*self._deleted, *rows, *sums)}
+        self._deleted, self._changed, self._forgotten = [], {}, {}
+        return list(found.values())
 
     def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
-        metrics, seq, block = self._metrics, life.parts.get(part, 0), life.blocks.get(part)
+        metrics, seq, block = self._state.metrics, life.parts.get(part, 0), life.blocks.get(part)
         rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
         layout = None if block is None else self._layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
@@ -248,7 +254,7 @@ def _topic_and_number(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
+def _forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
     """Return the record of a shard's sums of forgotten lives of a metric, which deletes it if there are none."""
     app, name, kind, tags = metric
     held = state.forgotten_sums.get(number)

@@ -47,16 +47,20 @@ class Block(msgspec.Struct, array_like=True, gc=False):
 
 
 class Life(msgspec.Struct, array_like=True):
-    """One life of an instance. `parts` maps part → highest seq, `rows` maps the metric's number → row.
+    """One life of an instance.
 
-    `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
-
-    `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
-    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
-    `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
-    includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
-    snapshots have all metrics of a part. `baselines` maps the metric's number → the values that its sum leaves out,
+    What it has, by part: `parts` maps part → highest seq, `blocks` maps part → the counters of its newest snapshot.
+    By the metric's number: `rows` has all that is not in blocks, `baselines` the values that the sums leave out,
     because they are from before the stream began. `bytes` are those of the names and tags of all its metrics.
+
+    How far it is read: `partition` is the one whose clock applies, `offsets` maps part → the last offset of it that the
+    part includes. A part whose newest snapshot is from another partition has no offset.
+
+    When: `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any
+    seq (or the ULID's time, if that is later), by which the life is forgotten.
+
+    What it is: `living` or silent; `complete` if its snapshots have all metrics of a part. `limits` are those that it
+    has reached.
     """
 
     instance: str
@@ -89,7 +93,7 @@ class Life(msgspec.Struct, array_like=True):
         """Which life of its instance it is."""
         return self.app, self.life
 
-    def is_empty(self, clock_ms: int = 0) -> bool:
+    def is_empty(self, clock_ms: int) -> bool:
         """Tell whether a tombstone at this time of its partition changes nothing. It removes a life of the short form.
 
         A life whose deadline has passed is silent. That may not be noticed before the end of the step.

@@ -116,8 +116,7 @@ class Replay:
     def _apply_otlp(self, number: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
 
-        The shard of its key refuses the whole record. The first shard that has one of the instances refuses what has
-        none.
+        The shard of its key refuses the whole record, and what has no instance.
         """
         first, shard = self._number_of(key or b""), self._shards[number]
         if len(value) > self._settings.max_record_bytes:
@@ -129,13 +128,11 @@ class Replay:
             resources = otlp.read(value)
         except RejectedError as error:
             return [str(error)] if first == number else []
-        instances = [otlp.instance_of(resource) for resource in resources]
-        numbers = [None if instance is None else self._number_of(instance.encode()) for instance in instances]
-        first = min((one for one in numbers if one is not None), default=first)
         metrics: list[str] = []
         others: list[str] = []
-        for found, resource in zip(numbers, resources, strict=True):
-            if (first if found is None else found) != number:
+        for resource in resources:
+            named = otlp.instance_of(resource)
+            if (first if named is None else self._number_of(named.encode())) != number:
                 continue
             try:
                 instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)

@@ -34,11 +34,10 @@ class AppInstances:
 class Observed:
     """The state of the pipeline. Times are epoch ms; None: the store does not have it.
 
-    `round_ms` is the time of the collector's newest round, `read_ms` when the aggregator last read a record.
+    `read_ms` is when the aggregator last read a record.
     `dead_letters` are those of the last ten minutes, the first of which arrived at `dead_letters_since_ms`.
     """
 
-    round_ms: int | None = None
     read_ms: int | None = None
     apps: tuple[AppInstances, ...] = ()
     dead_letters: int = 0
@@ -46,7 +45,7 @@ class Observed:
 
 
 def read_observed(reader: PointReader, *, end_ms: int, until_ms: int) -> Observed:
-    """Read the state of the pipeline at `end_ms`, by points before `until_ms`. It has no `round_ms`.
+    """Read the state of the pipeline at `end_ms`, by points before `until_ms`.
 
     Raises:
         SinkUnavailableError: the store does not answer.

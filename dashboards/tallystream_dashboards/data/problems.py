@@ -17,8 +17,9 @@ from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.lag.state import GroupState
 
@@ -51,16 +52,16 @@ class Problem:
         return actions()[self.slug]
 
 
-def problems(states: Sequence[GroupState], observed: Observed, *, now_ms: int) -> list[Problem]:
+def problems(groups: GroupsNow, observed: Observed, *, now_ms: int) -> list[Problem]:
     """Return what is not well at `now_ms`. First comes outdated lag, then what is critical, then warnings.
 
-    `states` are the groups, worst first. Without a round there is no lag to judge.
+    Without a round of the collector nothing is known.
     """
     limits = Thresholds()
-    if observed.round_ms is None:
+    if groups.round_ms is None:
         return []
-    outdated = list(_outdated(observed.round_ms, now_ms))
-    present = [state for state in states if not state.gone]
+    outdated = list(_outdated(groups.round_ms, now_ms))
+    present = [state for state in groups.states if not state.gone]
     lag = list(_lag(present, limits))
     shipper_works = not any(problem.slug == "sink-behind" for problem in lag)
     found = [

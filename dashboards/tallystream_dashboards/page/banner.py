@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,7 @@ def draw_banner(
         return
     # Of now it is valid for a time, of the past for its moment only.
     slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
-    observed = replace(_observed(settings.store.spec, slot, reader, period), round_ms=groups.round_ms)
-    found = problems(groups.states, observed, now_ms=period.end_ms)
+    found = problems(groups, _observed(settings.store.spec, slot, reader, period), now_ms=period.end_ms)
     clock = components.clock(zone, period.end_ms)
     lag_known = groups.round_ms is not None
     st.html(banner(found, settings, selection, clock, lag_known=lag_known, now_ms=period.end_ms))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.groups import read_groups_now
+from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.lag import time_lag
-from tallystream_dashboards.lag.reader import last_round_ms, read_groups
 from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
 from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, json_lines
@@ -64,16 +65,15 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    states = read_groups(reader, at_ms=at_ms)
+    groups = read_groups_now(reader, Period(at_ms, at_ms, at_ms))
     sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(rate_of(one, at_ms) or 0))
-    round_ms = last_round_ms(reader, at_ms=at_ms)
-    observed = replace(read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1), round_ms=round_ms)
-    found = [_sentence(problem, at_ms) for problem in problems(states, observed, now_ms=at_ms)]
-    if round_ms is None:
+    observed = read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1)
+    found = [_sentence(problem, at_ms) for problem in problems(groups, observed, now_ms=at_ms)]
+    if groups.round_ms is None:
         found.append(outdated(None, at_ms))
     if not sums:
         found.append("The store has no sum yet: check that an application reports, and that the shipper runs.")
-    return Overview(at_ms, tuple(found), tuple(state for state in states if not state.gone), tuple(sums))
+    return Overview(at_ms, tuple(found), tuple(one for one in groups.states if not one.gone), tuple(sums))
 
 
 def screen(state: Overview, columns: int, lines: int) -> str:

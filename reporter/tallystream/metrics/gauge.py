@@ -40,6 +40,8 @@ class Gauge(Metric):
     kind: ClassVar[str] = "gauge"
     __slots__ = ("_cached_for", "_clock", "_due", "_lock", "_value", "function")
 
+    _value: float | None
+
     def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
@@ -109,7 +111,7 @@ class Gauge(Metric):
         """Remove the value, which is the parent's. A function stays, and is called again."""
         self._lock = Lock()
         self._due = -inf
-        self._value: float | None = None
+        self._value = None
 
 
 def checked(gauge: record.Gauge) -> record.Gauge | None:

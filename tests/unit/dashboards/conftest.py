@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[LocalReader]:
+def reader(tmp_path: Path) -> Iterator[LocalStore]:
     """Yield a reader of the same store."""
-    opened = LocalReader(tmp_path / "store.db")
+    opened = LocalStore(tmp_path / "store.db")
     yield opened
     opened.close()

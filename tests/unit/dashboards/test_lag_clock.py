@@ -9,7 +9,6 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.collector import Collector
 from tallystream_dashboards.lag.collector.recorder import Downsampler
@@ -53,7 +52,7 @@ class System:
     """A collector with a local store, whose clock the test sets. `stopped` waits with a lag, `busy` keeps up."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.reader = Store(folder / "store.db", retention_ms=0), LocalReader(folder / "store.db")
+        self.store, self.reader = Store(folder / "store.db", retention_ms=0), LocalStore(folder / "store.db")
         self.rounds, self.now_ms, self.end = Rounds(RULES), T0, 0
         self.committed = 5
         self.collector = Collector(self._fetch, self.store, publish=lambda _: None, after_write=lambda: None)

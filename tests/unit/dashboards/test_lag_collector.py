@@ -82,10 +82,6 @@ class Broker:
         """Return no offsets."""
         return {}
 
-    def newest(self, _places: object) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return no timestamps."""
-        return {}
-
 
 def point(ts_ms: int) -> Point:
     return Point("m", {}, {"v": 1}, ts_ms)

@@ -13,7 +13,6 @@ from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.sqlite.reader import LocalReader
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 T0 = 1_700_000_100_000
@@ -21,7 +20,7 @@ T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)
 
 
-def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalReader) -> None:
+def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalStore) -> None:
     """The point of a group that is gone is in each round that downsampling keeps."""
     rounds, other = Rounds(RULES), group("other", (1, 1))
     for second in range(0, 1201, 10):
@@ -37,7 +36,7 @@ def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: 
     assert points.times_ms == [T0 + 600_000, T0 + 900_000, T0 + 1_200_000]
 
 
-def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:
+def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalStore) -> None:
     """Of old history one complete round in five minutes is kept. Newer history is kept completely."""
     rounds = Rounds(RULES)
     for second in range(0, 1201, 10):
@@ -65,7 +64,7 @@ def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, read
 
 
 @pytest.mark.parametrize("second", [305, 395, 599, 690])
-def test_downsampled_history_has_all_partitions(store: LocalStore, reader: LocalReader, second: int) -> None:
+def test_downsampled_history_has_all_partitions(store: LocalStore, reader: LocalStore, second: int) -> None:
     """At a time without a point, every partition has its state of the round that was kept."""
     rounds = Rounds(RULES)
     for at in range(0, 901, 20):

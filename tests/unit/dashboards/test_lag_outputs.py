@@ -14,7 +14,6 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.exposition import exposition
@@ -82,7 +81,7 @@ def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
 
 def test_groups_are_served_as_json(tmp_path: Path) -> None:
     """There are all groups and one group by its quoted name. An unknown group is 404; other paths are not answered."""
-    api = LagApi(2, lambda: LocalReader(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
+    api = LagApi(2, lambda: LocalStore(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
     assert get(api, "/v1/groups")[0] == 503
     assert api.metrics().status == 503
     api.publish(newest())
@@ -109,7 +108,7 @@ def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
     for number in range(60):
         store.write(rounds.points(round_of(group("g", (0, number))), T0 + number * 1000))
     store.close()
-    api = LagApi(2, lambda: LocalReader(tmp_path / "s.db"))
+    api = LagApi(2, lambda: LocalStore(tmp_path / "s.db"))
     then = "2023-11-14T22:15:30"  # T0 is 22:15:00
     assert get(api, f"/v1/groups/g?at={then}")[1]["lag"] == 30
     assert get(api, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from support.lag_cluster import Cluster, Group
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
@@ -52,7 +51,7 @@ class System:
         fetcher = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
         self.tracker = LagTracker(fetcher, Patterns(), RULES, clock=self.clock)
         if load:
-            reader = LocalReader(self.path)
+            reader = LocalStore(self.path)
             self.tracker.load(reader)
             reader.close()
 
@@ -75,9 +74,9 @@ class System:
         store.close()
         return result
 
-    def stored(self) -> LocalReader:
+    def stored(self) -> LocalStore:
         """Return a reader of the store."""
-        return LocalReader(self.path)
+        return LocalStore(self.path)
 
     @property
     def now_ms(self) -> int:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import Field, Point
-    from tallystream_aggregator.sinks.sqlite.reader import LocalReader
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.lag.offsets import RoundOffsets
 
@@ -148,9 +147,7 @@ def test_a_commit_that_stays_past_the_end_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("what", ["group", "topic", "offset"])
-def test_partitions_agree_with_a_group_that_was_created_again(
-    store: LocalStore, reader: LocalReader, what: str
-) -> None:
+def test_partitions_agree_with_a_group_that_was_created_again(store: LocalStore, reader: LocalStore, what: str) -> None:
     """The collector forgets what was deleted, but the store has its samples. Partitions have the collector's status."""
     rounds, other = Rounds(RULES), group("other", (1, 1))
     without = {"group": (), "topic": (group("g"),), "offset": (group("g", (None, 90)),)}[what]
@@ -165,7 +162,7 @@ def test_partitions_agree_with_a_group_that_was_created_again(
     assert (partition.evaluation.status, detailed.evaluation.status) == (Status.OK, Status.OK)
 
 
-def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalReader) -> None:
+def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalStore) -> None:
     """The next collector knows it from the store, and asks for it by name."""
     store.write(Rounds().points(round_of(group("g", (1, 4)), group("other", (1, 1))), T0))
     rounds = Rounds()
@@ -176,7 +173,7 @@ def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reade
     assert states[0].evaluation.reason == "The group is no longer on the broker; when it was last seen its lag was 3."
 
 
-def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore, reader: LocalReader) -> None:
+def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore, reader: LocalStore) -> None:
     """It has no time lag, so no rule of Grafana fires. A new collector does not extend its week."""
     rounds, other = Rounds(RULES), group("other", (1, 1))
     for second in range(3):
@@ -195,7 +192,7 @@ def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore,
 
 
 @pytest.mark.parametrize("second", [110, 200, 400])
-def test_a_group_without_partitions_is_read(store: LocalStore, reader: LocalReader, second: int) -> None:
+def test_a_group_without_partitions_is_read(store: LocalStore, reader: LocalStore, second: int) -> None:
     """A group whose only topic was deleted is still there, without partitions."""
     rounds, other = Rounds(RULES), group("other", (1, 1))
     for at in range(0, second + 1, 10):

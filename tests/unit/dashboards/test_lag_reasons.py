@@ -12,7 +12,6 @@ from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.sqlite.reader import LocalReader
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.lag.offsets import GroupOffsets
     from tallystream_dashboards.lag.state import GroupState, PartitionState
@@ -71,7 +70,7 @@ def test_a_group_that_stopped_names_an_open_transaction(members: int, open_from:
     assert (text in state.evaluation.reason) == is_open
 
 
-def test_stored_partitions_have_the_collectors_reasons(store: LocalStore, reader: LocalReader) -> None:
+def test_stored_partitions_have_the_collectors_reasons(store: LocalStore, reader: LocalStore) -> None:
     """Whoever reads the store sees the reasons that only the broker could tell, for groups and partitions."""
     rounds = Rounds(RULES)
     rounds.open_from = {("orders", 0): 12}

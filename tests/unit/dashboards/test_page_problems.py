@@ -10,6 +10,7 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
 from tallystream_dashboards.lag.state import GroupState
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-WELL = Observed(round_ms=NOW - 2000, read_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
+WELL = Observed(read_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
 """The state of a pipeline that works."""
 
 
@@ -33,14 +34,19 @@ def state(name: str, status: Status = Status.OK, seconds: float = 0, **fields: o
     return replace(known, **fields)  # type: ignore[arg-type]  # a test names only fields that exist
 
 
-def listed(*states: GroupState, observed: Observed = WELL) -> list[tuple[str, str]]:
+def found_in(*states: GroupState, observed: Observed = WELL, round_ms: int | None = NOW - 2000) -> list[Problem]:
+    """Return the problems of these groups and this pipeline."""
+    return problems(GroupsNow(states, round_ms), observed, now_ms=NOW)
+
+
+def listed(*states: GroupState, observed: Observed = WELL, round_ms: int | None = NOW - 2000) -> list[tuple[str, str]]:
     """Return what the problems are and the slugs of their rules."""
-    return [(one.what, one.slug) for one in problems(states, observed, now_ms=NOW)]
+    return [(one.what, one.slug) for one in found_in(*states, observed=observed, round_ms=round_ms)]
 
 
 def test_a_group_has_its_status_reason_and_time() -> None:
     """A problem of a group is what the collector says of it, and its details are the view of the group."""
-    (found,) = problems([state("billing", Status.ERR)], WELL, now_ms=NOW)
+    (found,) = found_in(state("billing", Status.ERR))
     assert found == Problem(
         "Group billing is ERR",
         "The reason of billing.",
@@ -55,8 +61,8 @@ def test_a_group_has_its_status_reason_and_time() -> None:
 def test_the_worst_is_first() -> None:
     """Outdated lag makes everything else uncertain, so it is first. Critical problems precede warnings."""
     states = [state("a", Status.ERR), state("b", Status.WARN), state("late", seconds=301), state("tallystream-shipper")]
-    observed = replace(WELL, round_ms=NOW - 6 * MINUTE, read_ms=NOW - 3 * MINUTE, dead_letters=2)
-    assert listed(*states, observed=observed) == [
+    observed = replace(WELL, read_ms=NOW - 3 * MINUTE, dead_letters=2)
+    assert listed(*states, observed=observed, round_ms=NOW - 6 * MINUTE) == [
         ("No lag has been collected for 6 min", "collector-down"),
         ("No aggregator works", "aggregator-down"),
         ("Group a is ERR", "lag-status"),
@@ -111,18 +117,18 @@ def test_a_shipper_that_is_behind_hides_the_age_of_the_last_record() -> None:
             [("No instance reports", "instance-silent"), ("App a has 0 instances instead of 3", "instance-silent")],
         ),
         (replace(WELL, dead_letters=1), [("1 dead letter in ten minutes", "dead-letters")]),
-        (Observed(), []),
     ],
 )
 def test_the_pipeline_has_problems(observed: Observed, found: list[tuple[str, str]]) -> None:
     """Silent instances and dead letters are listed. Without a round nothing is known."""
     assert listed(observed=observed) == found
+    assert listed(observed=observed, round_ms=None) == []
 
 
 def test_no_instance_reports_since_the_last_one_became_silent() -> None:
     """The aggregator says whether an instance is living, by its own interval, so old lag does not matter."""
     apps = (AppInstances("a", 0, 0, NOW - 70 * MINUTE), AppInstances("b", 0, 0, NOW - 90 * MINUTE))
-    _, found = problems([], replace(WELL, round_ms=NOW - 6 * MINUTE, apps=apps), now_ms=NOW)
+    _, found = found_in(observed=replace(WELL, apps=apps), round_ms=NOW - 6 * MINUTE)
     assert (found.what, found.since_ms) == ("No instance reports", NOW - 70 * MINUTE)
 
 
@@ -139,7 +145,7 @@ def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
     sink.write([_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)])
     sink.close()
     reader = open_reader(settings)
-    observed = replace(read_observed(reader, end_ms=NOW, until_ms=NOW + 1), round_ms=NOW - 2000)
+    observed = read_observed(reader, end_ms=NOW, until_ms=NOW + 1)
     reader.close()
     assert listed(observed=observed) == [("No instance reports", "instance-silent")]
 

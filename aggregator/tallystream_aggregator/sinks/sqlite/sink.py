@@ -1,4 +1,4 @@
-"""The sink of the local store: SQLite in WAL mode, without a server. Several processes may write and read one file.
+"""The local store: SQLite in WAL mode, without a server. Several processes may write and read one file.
 
 Why SQLite: docs/decisions/0001-local-store.md. A row is the value of one field of a point, so a second write of the
 same point adds fields and replaces those that it has.
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, sift
-from tallystream_aggregator.sinks.sqlite.database import BUSY_S, create, translated_errors
+from tallystream.decoding import json_decoder
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Series, sift
+from tallystream_aggregator.sinks.sqlite.database import BUSY_S, create, open_existing, translated_errors
 from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Field, Point, Refused
@@ -34,6 +35,14 @@ DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN 
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
 
+_SERIES = "SELECT id, tags FROM series WHERE measurement = ?"
+_BEFORE = """
+SELECT field, ts, value FROM points WHERE series = ? AND field = ? AND ts < ? ORDER BY ts DESC LIMIT 1
+"""
+_WINDOW = "SELECT field, ts, value FROM points WHERE series = ? AND ts >= ? AND ts < ? AND field IN ({}) ORDER BY ts"
+
+_decode_tags = json_decoder(dict[str, str])
+
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return what identifies the file of this name; None if there is none."""
@@ -45,7 +54,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class LocalStore:
-    """Writes points to one SQLite file.
+    """Writes points to one SQLite file, and reads them. A store that does not exist yet is read as empty.
 
     Level: every point. Delivery: as in the protocol `Sink`; points are durable when `write` returns.
 
@@ -72,6 +81,7 @@ class LocalStore:
         self._swept_ms = 0
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._reading: sqlite3.Connection | None = None
 
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
@@ -103,15 +113,69 @@ class LocalStore:
         with translated_errors(self._path):
             self._open().execute(_SPAN, (measurement, start_ms, end_ms))
 
+    def measurements(self) -> list[str]:
+        """Return the names of all measurements, sorted.
+
+        Raises:
+            ConfigError: the file is not a store, or a store of another version.
+            SinkUnavailableError: the file can't be read now.
+        """
+        return sorted(name for (name,) in self._rows("SELECT DISTINCT measurement FROM series", ()))
+
+    def read(
+        self,
+        measurement: str,
+        fields: Sequence[str],
+        *,
+        start_ms: int,
+        end_ms: int,
+        tags: Mapping[str, str] | None = None,
+        last_before: bool = False,
+    ) -> list[Series]:
+        """Return series as in the protocol `PointReader`.
+
+        Raises:
+            ConfigError: the file is not a store, or a store of another version.
+            SinkUnavailableError: the file can't be read now.
+        """
+        if start_ms >= end_ms:
+            return []
+        names = sorted(set(fields))
+        window = _WINDOW.format(", ".join("?" for _ in names))
+        found: list[Series] = []
+        # Filtered in SQL first, so that of thousands of series only possible matches are decoded.
+        sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
+        for number, text in self._rows(_SERIES + " AND instr(tags, ?)" * len(sieve), (measurement, *sieve)):
+            with translated_errors(self._path):
+                own = _decode_tags(text)
+            if tags and not tags.items() <= own.items():
+                continue
+            rows = []
+            for name in names if last_before else ():
+                rows += self._rows(_BEFORE, (number, name, start_ms))
+            rows += self._rows(window, (number, start_ms, end_ms, *names))
+            series = {name: Series(measurement, own, name) for name in names}
+            for name, ts_ms, value in rows:
+                series[name].times_ms.append(ts_ms)
+                series[name].values.append(value != b"\0" if isinstance(value, bytes) else value)
+            found += [one for one in series.values() if one.times_ms]
+        return sorted(found, key=lambda one: (sorted(one.tags.items()), one.field))
+
     def close(self) -> None:
         """Close the file. It is safe to call this again."""
+        self._close_writing()
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _close_writing(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and _identity(self._path) != self._file:
-            self.close()  # the file was deleted, moved or replaced, so nobody would read what is written to it
+            self._close_writing()  # the file was deleted, moved or replaced, so nobody would read what is written to it
         if self._connection is None:
             self._connection = create(self._path, self._busy_s)
             self._file = _identity(self._path)
@@ -120,7 +184,7 @@ class LocalStore:
     def _write(self, points: Iterable[Point], *, sweep: bool) -> None:
         with translated_errors(self._path), self._open() as connection:  # commits, or rolls back after an error
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_PUT, _rows(connection, points))
+            connection.executemany(_PUT, _values(connection, points))
             if sweep:
                 self._sweep(connection)
 
@@ -130,8 +194,16 @@ class LocalStore:
             connection.execute(_OLD_POINTS, (*LAG_MEASUREMENTS, self._lag, self._swept_ms - self._retention_ms))
             connection.execute(_EMPTY_SERIES)
 
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        with translated_errors(self._path):
+            if self._reading is None:
+                self._reading = open_existing(self._path)
+                if self._reading is None:
+                    return []
+            return self._reading.execute(query, values).fetchall()
 
-def _rows(connection: sqlite3.Connection, points: Iterable[Point]) -> Iterator[tuple[int, int, str, Field | bytes]]:
+
+def _values(connection: sqlite3.Connection, points: Iterable[Point]) -> Iterator[tuple[int, int, str, Field | bytes]]:
     """Yield a row for each value of the points. Add missing series."""
     numbers: dict[tuple[str, str], Any] = {}  # of this transaction: another process may delete a series after it
     for point in points:

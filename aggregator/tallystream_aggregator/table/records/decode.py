@@ -68,7 +68,8 @@ class DecodedSnapshot(NamedTuple):
     """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
 
     `rejected` are the first of the rejected metrics. There are `more_rejected` besides. `value` is that of the record
-    if it has exactly the metrics of the snapshot.
+    if it has exactly the metrics of the snapshot. The values of a baseline are left out of the sums: they are from
+    before its stream of OTLP began.
     """
 
     snapshot: Snapshot
@@ -76,6 +77,7 @@ class DecodedSnapshot(NamedTuple):
     over_limit: int = 0
     more_rejected: int = 0
     value: bytes | None = None
+    is_baseline: bool = False
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

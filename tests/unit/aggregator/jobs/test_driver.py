@@ -44,12 +44,11 @@ class ScriptedSystem:
 
     def start_query(self, _session: object, processor: Any, *_: object) -> ScriptedSystem:
         """Start the query."""
-        settings = processor._run._settings
-        self.generations.append(settings.generation)
+        self.generations.append(processor._run._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
         self.epochs += len(self.generations) - 1 in self.finishes
-        self.stop_files.append(Path(settings.stop_file).exists())
+        self.stop_files.append(Path(processor._run._settings.stop_file).exists())
         if self._fails is None:
             self.stop.set()
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +15,6 @@ from support.schedules import TopicRecord
 from support.steps import Published, run
 from support.tables import Tables
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 
@@ -63,36 +61,6 @@ def test_sums_are_what_the_applications_counted(seed: int, size: int) -> None:
         if kind == "counter"
     }
     assert found == fleet.counted
-
-
-@pytest.mark.parametrize("shards", [2, 5])
-def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
-    """A record goes to each shard of its instances; each shard counts its own ones, and together they are all."""
-    fleet = Fleet(7, instances=6)
-    for _ in range(200):
-        fleet.step()
-    fleet.end()
-    total: dict[tuple[str, str], int] = {}
-    for shard in range(shards):
-        table = Table(State(shard=shard, shards=shards), SETTINGS)
-        run(table, map(record_of, fleet.records))
-        for row in table.shard_sums(table.state.metrics):
-            if row.metric[2] == "counter":
-                at = row.metric[1], dict(row.metric[3])["topic"]
-                total[at] = total.get(at, 0) + int(row.partial.totals()["count"] or 0)
-    assert total == fleet.counted
-
-
-def test_every_record_of_an_otlp_topic_is_counted_and_refused_by_one_shard() -> None:
-    """A record without instances, a tombstone, and one without a key, which is a dead letter."""
-    keys: list[tuple[bytes | None, bytes | None]] = [(b"app-1", None), (None, None), (None, b""), (b"x", b"\xff")]
-    records = [Record(TOPIC, 0, offset, 1, *one) for offset, one in enumerate(keys)]
-    changes = [run(Table(State(shard=shard, shards=3), SETTINGS), records) for shard in range(3)]
-    wanted = run(Table(State(), SETTINGS), records)
-    assert len(wanted.dead) == 2
-    assert sorted(letter.value() for one in changes for letter in one.dead) == [one.value() for one in wanted.dead]
-    rows = [row.row for one in changes for row in one.rows]
-    assert sum(row.records for row in rows if isinstance(row, ShardRow)) == len(records)
 
 
 @examples(10)

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from support.otlp import BEGIN_NS, CUMULATIVE, attributes, counter, encode, gauge, number, resource_metrics
+from support.otlp import BEGIN_NS, attributes, counter, encode, gauge, number, resource_metrics
 from tallystream.record import Counter, Gauge
 from tallystream_aggregator.otlp import decode, identity, scopes
 from tallystream_aggregator.otlp.identity import KnownResources
-from tallystream_aggregator.otlp.points import read_metric
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes, ScopePoints
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
 
@@ -79,21 +78,6 @@ def test_the_same_points_as_without_a_memory(steps: list[tuple[list[pb.Metric], 
             check(known, one)
 
 
-def test_the_points_of_a_scope_are_those_of_read_metric() -> None:
-    """Grouped by their start time and their time, in their order, and with all metrics of a histogram."""
-    buckets = pb.HistogramDataPoint(
-        start_time_unix_nano=5, time_unix_nano=7, count=2, explicit_bounds=[1.0], bucket_counts=[1, 1]
-    )
-    histogram = pb.Metric(name="h", histogram=pb.Histogram(data_points=[buckets], aggregation_temporality=CUMULATIVE))
-    one = scope(counter("n", number(1, 5, 7), number(2, 6, 7)), histogram, counter("bad", number(-1, 5, 7)))
-    read = [point for metric in one.metrics for point in read_metric(metric)]
-    points = KnownScopes().read(one, one.SerializeToString())
-    assert points.rejected == [read[3]]
-    assert [(group.start_ns, group.time_ns) for group in points.groups] == [(5, 7), (6, 7)]
-    assert points.groups[0].metrics == [*read[0].metrics, *read[2].metrics]
-    assert points.groups[1].metrics == read[1].metrics
-
-
 def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second export of a process costs a fraction: neither the record nor its metrics are read one by one again."""
 
@@ -108,7 +92,7 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
         found = [(one.resource.instance, decode.snapshots(one, BEGIN_NS // 1_000_000, 10)) for one in read]
-        return [(name, one.rejected, [snapshot.metrics for snapshot in one.snapshots]) for name, one in found]
+        return [(name, one.rejected, [snapshot.metrics for snapshot, _ in one.snapshots]) for name, one in found]
 
     first = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)

@@ -42,13 +42,6 @@ def test_of_two_points_with_one_time_the_higher_one_counts() -> None:
         assert (found["counter n"]["count"], len(refused)) == (total, letters)
 
 
-def test_another_start_time_is_another_stream() -> None:
-    """However small the difference is: OTLP calls it a reset."""
-    value = encode(resource_metrics([counter("n", number(5), number(9, BEGIN_NS + 1000))], **APP))
-    assert sums_of(apply(value)) == {"counter n": {"count": 14}}
-    assert verified(value)[0]["counter n"]["count"] == 14
-
-
 def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     """A point is refused by its own time and its record's append time: a day or more late, or more than a day early."""
     day_ns = 86_400 * SECOND_NS
@@ -65,16 +58,6 @@ def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     assert {letter.metric for letter in changes.dead} == {'{"name": "n", "tags": {}}'}
     assert changes.totals == []
     assert len(verified(*values)[1]) == 3
-
-
-def test_points_just_within_a_day_count() -> None:
-    """A point 1 ms less than a day before its record, or exactly a day ahead of it, counts."""
-    day_ns, append_ns = 86_400 * SECOND_NS, BEGIN_NS + 3 * SECOND_NS
-    late = counter("a", number(1, BEGIN_NS - 9 * day_ns, append_ns - day_ns + 1_000_000))
-    early = counter("b", number(2, append_ns + day_ns, append_ns + day_ns + 999_999))
-    value = encode(resource_metrics([late, early], **APP))
-    assert sums_of(apply(value)) == {"counter a": {"count": 1}, "counter b": {"count": 2}}
-    assert verified(value)[1] == []
 
 
 @pytest.mark.parametrize(

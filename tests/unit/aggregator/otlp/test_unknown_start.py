@@ -142,17 +142,6 @@ def test_distributions_have_baselines() -> None:
     assert fallen["buckets", "e"] == {"count": 4}, "one bucket has less than before the stream began"
 
 
-def test_a_baseline_stays_when_its_life_is_forgotten() -> None:
-    """The forgotten sum is that of the stream without its baseline."""
-    table = Table(State(), SETTINGS)
-    values = [at(1000, 10, 10), at(1010, 10, 20)]
-    later_ms = APPEND_MS + SETTINGS.forget_after_ms + 1
-    run(table, [Record(TOPIC, 0, n, APPEND_MS, None, value) for n, value in enumerate(values)])
-    run(table, [Record(TOPIC, 0, 2, later_ms, b"x", None)])
-    assert not table.state.lives
-    assert sums_of(table) == {("counter", "requests"): {"count": 10}}
-
-
 def stored(table: Table) -> Table:
     """Return the table as it is loaded."""
     return Table(unpack(pack(table.state)), SETTINGS)
@@ -218,11 +207,3 @@ def test_the_order_of_the_records_makes_no_difference(seed: int, partitions: int
     wanted = summed(*values, partitions=partitions)
     chance.shuffle(values)
     assert summed(*values, partitions=partitions) == wanted
-
-
-@pytest.mark.parametrize("again", [0, 1])
-def test_a_record_that_arrives_again_changes_nothing(again: int) -> None:
-    """Also if it has the baseline, and arrives after newer points of its stream."""
-    values = [at(1000, 10, 10), at(1010, 10, 20)]
-    assert summed(*values, values[again]) == {("counter", "requests"): {"count": 10}}
-    assert summed(*reversed(values)) == {("counter", "requests"): {"count": 10}}

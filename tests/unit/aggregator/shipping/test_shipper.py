@@ -151,11 +151,11 @@ def test_the_beginning_of_a_topic_that_was_created_again_is_committed(bench: Ben
 
 def test_nothing_is_committed_and_nothing_is_read_while_the_store_is_unavailable(bench: Bench) -> None:
     """The same points are written when it is available again."""
-    reasons: list[str | None] = []
+    reasons: list[tuple[str | None, float]] = []
     bench.sink.errors = [SinkUnavailableError("the store is away.")] * 3
 
     def waiting(seconds: float) -> None:
-        reasons.append(bench.reason())
+        reasons.append((bench.reason(), bench.metric("tallystream_ship_store_unavailable")))
         assert bench.log == []
         bench.now_s += seconds
 
@@ -163,7 +163,7 @@ def test_nothing_is_committed_and_nothing_is_read_while_the_store_is_unavailable
     for error in bench.sink.errors:
         error.retry_after_s = 0.1
     assert bench.step(record(1), record(2))
-    assert reasons == ["waiting for the store"] * 3
+    assert reasons == [("waiting for the store", 1)] * 3
     assert bench.log == ["1 2", "to 3"]
 
 
@@ -198,29 +198,20 @@ def test_what_waited_for_the_store_is_dropped_if_another_shipper_takes_over(benc
 
 def test_a_rejected_point_is_counted_once_however_often_it_is_written(bench: Bench) -> None:
     """It is written again while its dead letter can't be sent. Health names the topic then, not the store."""
-    reasons: list[str | None] = []
+    reasons: list[tuple[str | None, float]] = []
     bench.letters.failures = 5
     send = bench.letters.send
 
     def sending(points: list[Refused]) -> None:
-        reasons.append(bench.health.status.waiting_for)
+        reasons.append((bench.health.status.waiting_for, bench.metric("tallystream_ship_store_unavailable")))
         send(points)
 
     bench.letters.send = sending  # type: ignore[method-assign]
     assert bench.step(record(1, count=666))
     assert bench.letters.sent == [1] * 6
-    assert set(reasons[1:]) == {"metrics-dead"}
+    assert set(reasons[1:]) == {("metrics-dead", 0)}
     assert bench.metric("tallystream_ship_rejected_total") == 1
     assert bench.log[-1] == "to 2"
-
-
-def test_the_gauge_of_an_unavailable_store_is_about_the_store_only(bench: Bench) -> None:
-    """`tallystream.ship.store_unavailable` is 1 only while the shipper waits for the store."""
-    found = []
-    for waiting in (None, "metrics-dead", "the store"):
-        bench.health.status.waiting_for = waiting
-        found.append(bench.metric("tallystream_ship_store_unavailable"))
-    assert found == [0, 0, 1]
 
 
 def test_a_shipper_whose_brokers_do_not_answer_is_not_ready(bench: Bench) -> None:

@@ -16,7 +16,6 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def _point(name: str, hours: int) -> Point:
 
 
 def _hours(path: Path, name: str) -> list[int]:
-    reader = LocalReader(path)
+    reader = LocalStore(path)
     found = reader.read(name, ["count"], start_ms=0, end_ms=10**15)
     reader.close()
     return [ts_ms // HOUR_MS for series in found for ts_ms in series.times_ms]
@@ -60,10 +59,10 @@ def test_points_beyond_the_retention_are_deleted(tmp_path: Path) -> None:
     clock.now_ms += SWEEP_EVERY_MS
     store.write([_point("new", 100)])
     assert (_hours(path, "both"), _hours(path, "new")) == ([91], [99, 100])
-    assert LocalReader(path).measurements() == ["both", "kept", "new"]
+    assert LocalStore(path).measurements() == ["both", "kept", "new"]
     clock.now_ms += 8 * HOUR_MS
     store.setup()
-    assert LocalReader(path).measurements() == ["kept", "new"]
+    assert LocalStore(path).measurements() == ["kept", "new"]
     clock.now_ms *= 1000
     keeper.setup()
     assert _hours(path, "kept") == [99]
@@ -128,7 +127,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store = LocalStore(path, retention_ms=0)
     with pytest.raises(TypeError):
         store.write([_point("a", 1), Point("b", {"x": object()}, {"v": 1}, 1), _point("c", 1)])  # type: ignore[dict-item]
-    assert LocalReader(path).measurements() == []
+    assert LocalStore(path).measurements() == []
     store.write([_point("c", 2), _point("a", 1)])
     assert (_hours(path, "a"), _hours(path, "c")) == ([1], [2])
     store.close()
@@ -137,7 +136,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
     """The reader does not create it, and reads it as soon as it exists."""
     path = tmp_path / "store.db"
-    reader = LocalReader(path)
+    reader = LocalStore(path)
     assert reader.measurements() == []
     assert reader.read("m", ["v"], start_ms=0, end_ms=1, last_before=True) == []
     assert not path.exists()
@@ -171,7 +170,7 @@ def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
         (tmp_path, "it is a folder"),
     ):
         before = path.read_bytes() if path.is_file() else b""
-        call = LocalStore(path).setup if opened == "sink" else LocalReader(path).measurements
+        call = LocalStore(path).setup if opened == "sink" else LocalStore(path).measurements
         with pytest.raises(ConfigError, match=f"local:{path}.*{reason}"):
             call()
         assert not path.is_file() or path.read_bytes() == before
@@ -273,7 +272,7 @@ def test_a_store_that_can_not_be_opened_now_is_unavailable(tmp_path: Path) -> No
 )
 def test_damage_is_an_error_of_the_store(tmp_path: Path, damage: str, error: type[Exception]) -> None:
     """Something else has written to the file. The error says so, and names the file."""
-    store, reader = LocalStore(tmp_path / "store.db", retention_ms=0), LocalReader(tmp_path / "store.db")
+    store, reader = LocalStore(tmp_path / "store.db", retention_ms=0), LocalStore(tmp_path / "store.db")
     with closing(store), closing(reader):
         store.write([_point("n", 1)])
         with sqlite3.connect(tmp_path / "store.db") as connection:

@@ -19,6 +19,7 @@ from support.otlp_receiver import OK, PROBED, Receiver, Response
 from support.stores import NOW_MS
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.otlp import sink as module
 from tallystream_aggregator.sinks.otlp.sink import BATCH, OtlpSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_cli.servers.process import free_port
@@ -193,14 +194,17 @@ def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink
 
 @pytest.mark.parametrize("accepted", [0, 3, 4])
 @pytest.mark.parametrize("errors", [1, 2, 3, 4, 999])
-def test_an_outage_in_a_write_rejects_no_point(receiver: Receiver, sink: OtlpSink, accepted: int, errors: int) -> None:
+def test_an_outage_in_a_write_rejects_no_point(
+    receiver: Receiver, sink: OtlpSink, monkeypatch: pytest.MonkeyPatch, accepted: int, errors: int
+) -> None:
     """Whenever it begins and ends: points that were accepted before say nothing about those after them.
 
     It may end between the request of a single point and the probe after it.
     """
+    monkeypatch.setattr(module, "BATCH", 10)
     answers = [*[OK] * accepted, *[Response(500)] * errors]
     receiver.respond = lambda _: answers.pop(0) if answers else OK
-    points = counters(*range(4 * BATCH + 8))
+    points = counters(*range(48))
     if errors > 4:
         with pytest.raises(SinkUnavailableError):
             sink.write(points)

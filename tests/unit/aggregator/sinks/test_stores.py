@@ -10,7 +10,6 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 
@@ -238,7 +237,7 @@ def test_opening_a_store_does_not_connect(tmp_path: Path) -> None:
     local = StoreSettings.parse(f"local:{tmp_path / 'new' / 'x.db'}", env={})
     influxdb = StoreSettings.parse("influxdb:http://127.0.0.1:9", env=ENV)
     made = [opened(settings) for settings in (local, influxdb) for opened in (open_sink, open_reader)]
-    assert [type(one) for one in made] == [LocalStore, LocalReader, InfluxStore, InfluxStore]
+    assert [type(one) for one in made] == [LocalStore, LocalStore, InfluxStore, InfluxStore]
     for one in made:
         one.close()
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ from tallystream_aggregator.stream import epochs
 from tallystream_aggregator.stream import restore as restore_module
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output
 from tallystream_aggregator.stream.loop import LayoutError, ShardLoop
-from tallystream_aggregator.stream.positions import newest_row
+from tallystream_aggregator.stream.positions import LoopId, newest_row
 from tallystream_aggregator.stream.reshard import NoTableError
 
 if TYPE_CHECKING:
@@ -171,11 +171,11 @@ class InTwo(SimulatedBroker):
         return WriterOfTwo(self._process, self._cluster, transactional_id, writer._epoch)
 
 
-def found_by(**parts: Any) -> str | None:
+def found_by(*, lose_markers: int = 0, **parts: Any) -> str | None:
     """Return what the judge says of a system with these parts, for the first seed that shows something."""
     for seed in range(30):
         try:
-            run(seed, Disasters(removals=False), faults=MANY, **parts)
+            run(seed, Disasters(removals=False, lose_markers=lose_markers), faults=MANY, **parts)
         except Violation as error:
             return str(error)
     return None
@@ -205,6 +205,20 @@ def test_silence_that_goes_on_to_the_end_of_what_was_read_is_seen(monkeypatch: p
     """Silence ends exactly at the published positions: what comes after them was not published."""
     monkeypatch.setattr(restore_module, "_cut", lambda chunk, _: chunk)
     assert found_by()
+
+
+@pytest.mark.parametrize("outcome", [None, "abort"])
+def test_a_step_without_markers_that_is_left_open_or_always_aborted_is_seen(
+    monkeypatch: pytest.MonkeyPatch, outcome: str | None
+) -> None:
+    """Nobody else ends it. If a reader has seen a part of it, the rest must follow."""
+
+    def end_open(_broker: Any, loop: LoopId, writer: Any, _claim: Any) -> None:
+        if outcome is not None:
+            writer.abort(loop.own)
+
+    monkeypatch.setattr(epochs, "end_open", end_open)
+    assert found_by(lose_markers=100)
 
 
 class BeginsAgain(ShardLoop):

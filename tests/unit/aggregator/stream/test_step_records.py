@@ -51,7 +51,6 @@ class Applied:
 
     def results(self) -> Any:
         """Return sums, dead letters, events, rows and the state."""
-        self.table.notice_silence()
         changes = self.table.outputs()
         rows = {row.key: row.value() for row in self.table.rows()}
         state = msgspec.structs.asdict(self.table.state)

@@ -3,81 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from support.divisions import DAY_MS, HOUR_MS
-from support.schedules import BEGIN_MS, TopicRecord
-from support.steps import apply
-from support.tables import Tables, table_settings
+from support.steps import run
+from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.records.decode import Forget, clock_value, read_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value, read_value
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.table.records.shards import shard_of
 
 LARGEST = 2**63 - 1
-COUNTER = ("shop", "orders", "counter", ())
 
 
-class Topic:
-    """Builds the records of a topic, and a table that reads them. Each `read` is a step."""
-
-    def __init__(self, **chosen: int) -> None:
-        self.records: list[TopicRecord] = []
-        self.now_ms = BEGIN_MS
-        self.tables = Tables([], table_settings(**chosen))
-        self._seqs: dict[str, int] = {}
-        self._read = 0
-
-    def snapshot(self, instance: str, life: str, *metrics: dict[str, Any], partition: int = 0) -> None:
-        """Append the next snapshot of a life."""
-        self._seqs[life] = seq = self._seqs.get(life, 0) + 1
-        header = {
-            "v": 1,
-            "app": "shop",
-            "life": life,
-            "part": 0,
-            "seq": seq,
-            "ts": 0,
-            "every_ms": 60_000,
-            "final": False,
-        }
-        self.append(instance, json.dumps(header | {"metrics": metrics}).encode(), partition)
-
-    def forget(self, instance: str, partition: int = 0, **what: Any) -> None:
-        """Append a forget record."""
-        self.append(instance, json.dumps({"v": 1, "forget": what}).encode(), partition)
-
-    def append(self, instance: str, value: bytes | None, partition: int = 0) -> None:
-        """Append a record a second after the one before."""
-        self.now_ms += 1000
-        offset = sum(record.partition == partition for record in self.records)
-        self.records.append(TopicRecord(instance.encode(), value, self.now_ms, partition, offset))
-
-    def pass_time(self, hours: float) -> None:
-        """Let time pass, append a clock record to every partition, and read."""
-        self.now_ms += round(hours * HOUR_MS)
-        for partition in sorted({record.partition for record in self.records}):
-            self.append("tallystream-clock", clock_value(self.now_ms), partition)
-        self.read()
-
-    def read(self, *, from_rows: bool = False) -> dict[str, Any]:
-        """Read the new records in one step, and return the sum of the counter `orders`."""
-        self.tables.extend(self.records[self._read :])
-        self._read = len(self.records)
-        if from_rows:
-            self.tables.begin_again(from_rows=True)
-        self.now_ms += 1000
-        self.tables.step(Counter(record.partition for record in self.records))
-        return self.tables.sums.get(COUNTER, {})
-
-
-def orders(count: int, **tags: str) -> dict[str, Any]:
-    """Return a counter named `orders`."""
-    return {"type": "counter", "name": "orders", "count": count} | ({"tags": tags} if tags else {})
+def forget(topic: Topic, key: bytes = b"any", at: int = 0, **what: Any) -> Topic:
+    """Append a forget record and run a step with it."""
+    return topic.append(key, json.dumps({"v": 1, "forget": what}).encode(), at)
 
 
 def size(minimum: float, maximum: float) -> dict[str, Any]:
@@ -85,144 +28,75 @@ def size(minimum: float, maximum: float) -> dict[str, Any]:
     return {"type": "histogram", "name": "size", "count": 2, "sum": minimum + maximum, "min": minimum, "max": maximum}
 
 
-def life(ms: int = BEGIN_MS) -> str:
-    """Return a new life's ULID."""
-    return new_ulid(ms)
-
-
 def test_forgetting_a_life_keeps_the_other_lives_of_its_instance() -> None:
     """A forget record with a life removes only that life. Without one it removes all lives of its instance."""
-    topic, broken, good = Topic(), life(), life()
-    topic.snapshot("a", broken, orders(LARGEST))
-    topic.snapshot("a", good, orders(7))
-    topic.snapshot("b", life(), orders(5))
-    assert topic.read() == {"count": LARGEST, "lives": 3, "instances": 2, "overflow": True}
-    topic.forget("a", life=broken)
-    assert topic.read() == {"count": 12, "lives": 2, "instances": 2}
-    topic.forget("a", app="mail")
-    assert topic.read()["count"] == 12
-    topic.forget("a")
-    assert topic.read() == {"count": 5, "lives": 1, "instances": 1}
-    assert not topic.tables.dead
-
-
-def test_a_life_that_still_publishes_counts_in_full_again() -> None:
-    """Values are absolute: the next snapshot of a living life restores its counts. An older snapshot does not."""
-    topic, one = Topic(), life()
-    topic.snapshot("a", one, orders(10))
-    older = topic.records[-1].value
-    topic.snapshot("a", one, orders(20))
-    topic.forget("a")
-    topic.append("a", older)
-    assert topic.read()["count"] == 0
-    topic.snapshot("a", one, orders(21))
-    assert topic.read()["count"] == 21
+    topic = Topic().snapshot(counter(LARGEST)).snapshot(counter(7), life=SECOND)
+    topic.snapshot(counter(5), life=new_ulid(BEGIN_MS), key=b"app-2")
+    assert (topic.sum().lives, topic.sum().instances, topic.sum().overflow) == (3, 2, True)
+    forget(topic, b"app-1", life=FIRST)
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances, topic.sum().overflow) == (12, 2, 2, False)
+    assert forget(topic, b"app-1", app="mail").changes.totals == []
+    forget(topic, b"app-1")
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (5, 1, 1)
 
 
 def test_a_metric_is_removed_from_living_silent_and_forgotten_lives() -> None:
     """A sum that overflowed fits again, wherever its lives are. Other metrics keep their values."""
-    topic = Topic(forget_after_ms=7 * DAY_MS)
-    topic.snapshot("gone", life(), orders(LARGEST), size(1, 90))
-    topic.pass_time(24 * 8)
-    state = topic.tables.states[0]
-    assert [forgotten_sums.forgotten for forgotten_sums in state.forgotten_sums.values()] == [1, 1]
-    topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), size(2, 80))
-    topic.pass_time(2)
-    living = life(topic.now_ms)
-    topic.snapshot("living", living, orders(LARGEST), size(3, 70))
-    assert topic.read()["overflow"] is True
-    topic.forget("x", metric="orders")
-    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
-    sizes = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (sizes["count"], sizes["min"], sizes["max"]) == (6, 1, 90)
-    topic.forget("x", metric="size")
-    topic.read()
-    topic.snapshot("living", living, orders(3), size(4, 60))
-    assert topic.read() == {"count": 3, "lives": 1, "instances": 1}
-    sizes = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (sizes["count"], sizes["sum"], sizes["min"], sizes["max"]) == (2, 64, 4, 60)
-
-
-def test_a_forgotten_life_loses_the_metric_too() -> None:
-    """The metric is removed completely, also after a rebuild."""
-    topic = Topic(forget_after_ms=7 * DAY_MS)
-    topic.snapshot("gone", life(), orders(40), size(1, 90))
-    topic.pass_time(24 * 8)
-    topic.snapshot("other", life(topic.now_ms), size(5, 6))
-    topic.forget("x", metric="orders")
-    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
-    assert topic.read(from_rows=True) == {"count": 0, "lives": 0, "instances": 0}
-    sizes = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (sizes["count"], sizes["min"], sizes["max"]) == (4, 1, 90)
+    at, living = 8 * DAY_MS, new_ulid(BEGIN_MS + 8 * DAY_MS)
+    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(LARGEST), size(1, 90), key=b"gone")
+    topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at)
+    assert [sums.forgotten for sums in topic.table.state.forgotten_sums.values()] == [1, 1]
+    topic.snapshot(counter(LARGEST), size(2, 80), life=SECOND, key=b"silent", prev=BEGIN_MS + at, at=at)
+    at += HOUR_MS
+    topic.snapshot(counter(LARGEST), size(3, 70), life=living, key=b"living", at=at)
+    assert (topic.sum().overflow, topic.sum().lives) == (True, 1)
+    forget(topic, metric="n", at=at)
+    assert [total.name for total in topic.changes.totals] == ["n"]
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (0, 0, 0)
+    topic.snapshot(counter(3), size(4, 60), life=living, seq=2, key=b"living", at=at)
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (3, 1, 1)
+    assert (topic.sum("size").count, topic.sum("size").min, topic.sum("size").max) == (6, 1, 90)
+    forget(topic, metric="size", at=at)
+    topic.snapshot(counter(3), size(5, 50), life=living, seq=3, key=b"living", at=at)
+    row = topic.sum("size")
+    assert (row.count, row.sum, row.min, row.max) == (2, 55, 5, 50)
 
 
 def test_metrics_are_selected_by_app_type_and_tags() -> None:
     """A missing field matches every value. A metric matches the tags if it has at least these."""
-    topic = Topic()
-    topic.snapshot("a", life(), orders(1), orders(2, site="x"), orders(4, site="x", till="1"), orders(8, site="y"))
-    topic.snapshot(
-        "a", life(), {"type": "gauge", "name": "orders", "value": 5}, {"type": "counter", "name": "o", "count": 1}
-    )
+    tags = [{}, {"site": "x"}, {"site": "x", "till": "1"}, {"site": "y"}]
+    topic = Topic().snapshot(gauge(5, "n"), counter(16, "m"), *(counter(2**n, tags=tags[n]) for n in range(4)))
 
-    def counts() -> list[int]:
-        topic.read()
-        return [fields["count"] for key, fields in sorted(topic.tables.sums.items()) if key[2] == "counter"]
+    def left(**what: Any) -> list[Any]:
+        """Return the sums of what is left after a forget record."""
+        forget(topic, **what)
+        topic.table.publish_all()
+        return [total.sum if total.count is None else total.count for total in topic.table.outputs().totals]
 
-    assert counts() == [1, 1, 2, 4, 8]
-    topic.forget("x", metric="orders", app="mail")
-    topic.forget("x", metric="orders", type="meter")
-    topic.forget("x", metric="orders", tags={"site": "z"})
-    assert counts() == [1, 1, 2, 4, 8]
-    topic.forget("x", metric="orders", tags={"site": "x"})
-    assert counts() == [1, 1, 0, 0, 8]
-    topic.forget("x", metric="orders", type="gauge")
-    assert counts() == [1, 1, 0, 0, 8]
-    assert topic.tables.sums["shop", "orders", "gauge", ()]["number"] == 0
-    topic.forget("x", metric="orders", app="shop", type="counter")
-    assert counts() == [1, 0, 0, 0, 0]
+    assert left(metric="n", app="mail") == left(metric="n", type="meter") == [16, 1, 2, 4, 8, 5]
+    assert left(metric="n", tags={"site": "z"}) == [16, 1, 2, 4, 8, 5]
+    assert left(metric="n", tags={"site": "x"}) == [16, 1, 8, 5]
+    assert left(metric="n", type="gauge") == [16, 1, 8]
+    assert left(metric="n", app="shop", type="counter") == [16]
 
 
 def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
     """Records of different partitions have no order, so a record removes only the rows of its own partition."""
-    topic = Topic()
-    topic.snapshot("a", life(), orders(1), partition=0)
-    topic.snapshot("b", life(), orders(2), partition=1)
-    topic.forget("x", metric="orders", partition=1)
-    assert topic.read() == {"count": 1, "lives": 1, "instances": 1}
-    topic.forget("x", metric="orders", partition=0)
-    assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
+    table, value = Table(State()), Forget(metric="n").value()
+    for partition in (0, 1):
+        run(table, [Record("metrics", partition, 0, BEGIN_MS, b"%d" % partition, b'{"name":"n","value":1}')])
+    for partition, left in ((1, 1), (0, 0)):
+        (total,) = run(table, [Record("metrics", partition, 1, BEGIN_MS, b"any", value)]).totals
+        assert (total.count, total.lives, total.instances) == (left, left, left)
 
 
 def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     """The record is a dead letter, because it would not reach all shards of this table."""
-    value = Forget(metric="orders", shards=2).value()
-    tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
     key = next(key for key in (b"x%d" % n for n in range(9)) if shard_of(key, 2) == 0)
-    for table in tables.values():
-        apply(table, [Record("metrics", 0, 0, BEGIN_MS, key, value)])
-    assert [letter.reason for letter in tables[1].outputs().dead] == [
-        "forget: the record is for 2 shards and the table has 1"
-    ]
-    assert tables[2].outputs().dead == []
-
-
-def test_each_removal_is_an_event() -> None:
-    """There is one event for each life, or for each app and metric name, and none if nothing was removed."""
-    topic, one = Topic(), life()
-    topic.snapshot("a", one, orders(1), orders(2, site="x"))
-    topic.forget("a")
-    topic.forget("a")
-    topic.snapshot("a", one, orders(1), orders(2, site="x"))
-    topic.forget("x", metric="orders")
-    topic.forget("x", metric="orders")
-    table = Table(State(), TableSettings())
-    apply(table, (Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records))
-    assert [
-        (e.kind, e.app, e.instance, e.life, (e.topic, e.partition, e.offset), e.detail) for e in table.outputs().events
-    ] == [
-        ("forget", "shop", "a", one, ("metrics", 0, 1), ""),
-        ("forget", "shop", "", "", ("metrics", 0, 4), "orders"),
-    ]
+    record = Record("metrics", 0, 0, BEGIN_MS, key, Forget(metric="orders", shards=2).value())
+    found = {shards: run(Table(State(shard=0, shards=shards)), [record]).dead for shards in (1, 2)}
+    assert [letter.reason for letter in found[1]] == ["forget: the record is for 2 shards and the table has 1"]
+    assert found[2] == []
 
 
 @pytest.mark.parametrize(
@@ -249,14 +123,8 @@ def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> Non
     assert reason in read.reason
 
 
-@pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
-def test_a_forget_record_of_another_version_removes_nothing(version: str) -> None:
-    """A record of another version is refused."""
-    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
-
-
 def test_a_forget_record_reads_as_it_was_written() -> None:
     """A record that is written and read is equal. In a record of another form, the field `forget` is ignored."""
-    for one in (Forget(), Forget(app="shop", life=life()), Forget(metric="a", tags={"b": "c"}, type="timer", shards=3)):
+    for one in (Forget(), Forget(app="shop", life=FIRST), Forget(metric="a", tags={"b": "c"}, type="timer", shards=3)):
         assert read_value(one.value(), 10) == one
     assert not isinstance(read_value(b'{"name":"a","value":1,"forget":{}}', 10), Forget)

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support import otlp
-from support.simulation.checkpoints import Batch
 from support.steps import Published, run
 from support.work import lines_run
-from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.storage import StoredTable, load
+from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,11 +36,6 @@ def apply(table: Table, *values: bytes) -> Published:
     first = table.state.records
     records = [Record("metrics", 0, first + n, BEGIN_MS, b"app-1", value) for n, value in enumerate(values)]
     return run(table, records)
-
-
-def stored_table(store: Batch, settings: TableSettings) -> StoredTable:
-    """Return the table that is stored, or an empty one."""
-    return load(store, settings) or StoredTable(Table(State(), settings))
 
 
 def sums(changes: Published) -> dict[str, Any]:
@@ -76,24 +69,6 @@ def test_a_count_that_falls_is_refused_only_in_order() -> None:
     ]
     changes = apply(table, snapshot(4, a=49))
     assert (changes.totals, changes.dead) == ([], [])
-
-
-def test_a_life_has_either_complete_or_incomplete_snapshots() -> None:
-    """A snapshot of the other kind is a dead letter."""
-    for complete in (False, True):
-        changes = apply(Table(State()), snapshot(1, complete=complete, a=1), snapshot(2, complete=not complete, a=2))
-        assert sums(changes) == {"a": 1}
-        assert [letter.reason.split(":")[0] for letter in changes.dead] == ["complete"]
-
-
-def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
-    """Storing and loading the table makes no difference to later snapshots."""
-    store = Batch(0)
-    found = stored_table(store, TableSettings())
-    apply(found.table, snapshot(5, a=50))
-    found.save(store)
-    changes = apply(stored_table(store, TableSettings()).table, snapshot(4, a=40, b=4))
-    assert sums(changes) == {"b": 4}
 
 
 def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:
@@ -137,17 +112,12 @@ def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
     """
 
     def steps(starts_ns: Iterable[int]) -> None:
-        store = Batch(0)
-        settings = TableSettings(otlp_topics=(otlp.TOPIC,))
-        streams = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)]
+        streams, table = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)], otlp_table()
         for offset in range(2):
-            stored = stored_table(store, settings)
-            record = otlp_record(offset, otlp.BEGIN_NS + (1 + offset) * otlp.SECOND_NS, *streams)
-            changes = run(stored.table, [record])
+            changes = run(table, [otlp_record(offset, otlp.BEGIN_NS + (1 + offset) * otlp.SECOND_NS, *streams)])
             assert {total.instances for total in changes.totals} == {1}
-            stored.save(store)
-        stored = stored_table(store, settings)
-        silent = run(stored.table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)])
+            table = Table(unpack(pack(table.state)), table.settings)
+        silent = run(table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)])
         assert {total.instances for total in silent.totals} == {0}
 
     one = lines_run(lambda: steps([otlp.BEGIN_NS] * 300))

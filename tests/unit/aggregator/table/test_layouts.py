@@ -78,7 +78,7 @@ def published(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Pu
         apply(table, [record])
         for lives in table.state.lives.values() if as_rows else ():
             for life in lives.values():
-                table._lives.blocks_to_rows(life)
+                table._rows.blocks_to_rows(life)
     changes = publish(table)
     rows = [content(row.value()) for row in sorted(changes.rows, key=lambda row: row.key)]
     return changes._replace(rows=[]), rows
@@ -116,47 +116,12 @@ def test_counters_take_eight_bytes_each() -> None:
     assert [row.values for row in life.rows.values()] == [(2.5,)]
 
 
-def test_a_count_that_falls_within_a_block_refuses_only_its_counter() -> None:
-    """The other counters of the snapshot count. The next snapshot that is accepted completely is a block again."""
-    topic = Topic().snapshot(counter(5, "a"), counter(5, "b"))
-    topic.snapshot(counter(4, "a"), counter(6, "b"), seq=2, at=2)
-    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
-    assert topic.sum("b").count == 6
-    topic.snapshot(counter(4, "a"), counter(7, "b"), seq=3, at=3)
-    assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
-    assert not only_life(topic).blocks
-    topic.snapshot(counter(9, "a"), counter(8, "b"), seq=4, at=4)
-    assert topic.reasons() == []
-    assert (topic.sum("a").count, topic.sum("b").count) == (9, 8)
-    assert list(counts_of(only_life(topic).blocks[0])) == [9, 8]
-
-
 def test_a_metric_in_the_block_of_another_part_is_refused() -> None:
     """A metric belongs to the part that had it first, also if it is in a block there."""
     topic = Topic().snapshot(counter(5, "a")).snapshot(counter(6, "a"), counter(1, "b"), part=1, at=1)
     assert topic.reasons() == ["the metric was in part 0 of this life and is now in part 1"]
     topic.snapshot(counter(7, "a"), seq=2, at=2)
     assert (topic.reasons(), topic.sum("a").count) == ([], 7)
-
-
-def test_a_counter_that_a_snapshot_lacks_keeps_its_count() -> None:
-    """It stays in the sum and is no longer current, until a newer snapshot has it again."""
-    topic = Topic().snapshot(counter(5, "a"), counter(6, "b")).snapshot(counter(7, "b"), seq=2, at=2)
-    assert (topic.sum("a").count, topic.sum("a").lives, topic.sum("b").lives) == (5, 0, 1)
-    topic.snapshot(counter(6, "a"), counter(7, "b"), seq=3, at=3)
-    assert (topic.sum("a").count, topic.sum("a").lives) == (6, 1)
-
-
-def test_only_the_last_of_many_snapshots_in_a_step_counts() -> None:
-    """Within the step blocks are replaced, become rows and blocks again, and the life ends."""
-    topic = Topic().snapshot(counter(1, "a"), counter(1, "b"))
-    with topic.one_step():
-        topic.snapshot(counter(2, "a"), counter(1, "b"), seq=2, at=2)
-        topic.snapshot(counter(3, "b"), counter(1, "a"), seq=3, at=3)
-        topic.snapshot(counter(4, "a"), counter(5, "b"), seq=4, at=4)
-        topic.snapshot(counter(6, "a"), counter(5, "b"), seq=5, at=5, final=True)
-    assert topic.reasons() == ["the count fell within a life, from 2 to 1"]
-    assert (topic.sum("a").count, topic.sum("b").count, topic.sum("a").lives) == (6, 5, 0)
 
 
 def test_a_metric_that_is_refused_again_is_not_published_again() -> None:

@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
 from support.steps import run
-from support.topic import BEGIN_MS, Topic, counter
-from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
-from tallystream_aggregator.table.instances import FEW_LIVES
+from support.topic import Topic
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, metric_sums, pack, unpack
 from tallystream_aggregator.table.layouts import Layouts, metric_count
-from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
@@ -37,49 +34,41 @@ def test_the_numbers_of_a_shard_are_those_of_its_lives(schedule: list[int], size
     table = Table(State(), SETTINGS)
     for taken in in_steps(play(schedule), sizes):
         found = run(table, [record(written) for written in taken])
-        lives = [life for known in table.state.lives.values() for life in known.values()]
+        all_lives = [life for known in table.state.lives.values() for life in known.values()]
         (row,) = (one.row for one in found.rows if isinstance(one.row, ShardRow))
-        assert (row.lives, row.living) == (len(lives), sum(life.living for life in lives))
-        assert row.instances == len({life.instance for life in lives if life.living})
-        assert row.rows == sum(map(metric_count, lives))
+        assert (row.lives, row.living) == (len(all_lives), sum(life.living for life in all_lives))
+        assert row.instances == len({life.instance for life in all_lives if life.living})
+        assert row.rows == sum(map(metric_count, all_lives))
         layouts = Layouts(table.state.metrics)
-        used = {number for life in lives for number in life.rows} | table.state.forgotten_sums.keys()
-        used |= {n for life in lives for block in life.blocks.values() for n in layouts.layout_for(block).numbers}
+        used = {number for life in all_lives for number in life.rows} | table.state.forgotten_sums.keys()
+        used |= {n for life in all_lives for block in life.blocks.values() for n in layouts.layout_for(block).numbers}
         assert table.state.metrics.keys() == used
-        assert all(table.state.clocks[life.partition] < life.deadline_ms for life in lives if life.living)
+        assert all(table.state.clocks[life.partition] < life.deadline_ms for life in all_lives if life.living)
         if chance.random() < 0.1:
             table = Table(unpack(pack(table.state)), SETTINGS)
 
 
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_tombstone_does_the_same_after_a_restart(*, stored: bool) -> None:
-    """Its events are in the order of the lives' names. A stale record of a life without rows changes nothing of it."""
-    topic, names = Topic(), sorted(new_ulid(BEGIN_MS) for _ in range(FEW_LIVES + 2))
-    for name in names:
-        topic.snapshot(counter(1), life=name)
-    topic.append(b"app-1", None)
-    for name, seq in ((names[5], 2), (names[2], 2), (names[7], 1)):
-        topic.snapshot(counter(1), life=name, seq=seq)
-    if stored:
-        topic.table = Table(unpack(pack(topic.table.state)))
-    topic.append(b"app-1", None)
-    assert [event.life for event in topic.changes.events] == [names[2], names[5]]
-    changed = {one.row.life for one in topic.changes.rows if isinstance(one.row, LifeRow)}
-    assert changed == {names[2], names[5]}
+@examples(40)
+@given(schedules, step_sizes, st.integers(0, 2**32))
+def test_many_lives_and_many_changes_do_the_same_as_few(schedule: list[int], sizes: list[int], seed: int) -> None:
+    """Many lives of an instance are indexed, and of many changed rows some are added to the sums before a step ends.
 
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_life_that_returns_after_a_restart_has_its_next_tombstone(*, stored: bool) -> None:
-    """Its snapshot is the first record of an instance with many lives."""
-    topic, names = Topic(), sorted(new_ulid(BEGIN_MS) for _ in range(FEW_LIVES + 2))
-    for name in names:
-        topic.snapshot(counter(1), life=name)
-    topic.append(b"app-1", None)
-    if stored:
-        topic.table = Table(unpack(pack(topic.table.state)))
-    topic.snapshot(counter(5), life=names[3], seq=2)
-    topic.append(b"app-1", None)
-    assert (topic.kinds(), topic.sum().count) == (["tombstone"], 0)
+    Both ways publish the same, also after a restart.
+    """
+    chance, tables = random.Random(seed), [Table(State(), SETTINGS) for _ in range(2)]
+    for taken in in_steps(play(schedule), sizes):
+        if chance.random() < 0.1:
+            tables = [Table(unpack(pack(table.state)), SETTINGS) for table in tables]
+        found = []
+        for table, few in zip(tables, (0, 100), strict=True):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(lives, "FEW_LIVES", few)
+                patch.setattr(metric_sums, "FEW_LIVES", few)
+                patch.setattr(metric_sums, "MAX_WAITING", 1 + few)
+                found.append(run(table, [record(written) for written in taken]))
+        one, other = ({row.key: row.value() for row in each.rows} for each in found)
+        assert one == other
+        assert found[0]._replace(rows=[]) == found[1]._replace(rows=[])
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -93,15 +82,4 @@ def test_a_tombstone_of_a_silent_life_without_rows_changes_nothing(steps: int) -
         with topic.one_step():
             topic.append(b"app-2", None, at=3_000)
             topic.append(b"app-1", None, at=3_000)
-    assert not [one.row for one in topic.changes.rows if isinstance(one.row, LifeRow)]
-
-
-def test_a_tombstone_of_lives_without_rows_changes_nothing_after_a_restore_from_rows() -> None:
-    """The parts of such lives are known by their seqs."""
-    topic, latest = Topic().snapshot(counter(1)), LatestRows()
-    topic.append(b"app-1", None)
-    for row in topic.changes.rows:
-        latest.add(row.key, row.value())
-    topic.table = Table(restore(latest).states[0])
-    topic.append(b"app-1", None)
     assert not [one.row for one in topic.changes.rows if isinstance(one.row, LifeRow)]

@@ -114,14 +114,10 @@ def test_a_table_in_memory_is_not_current_after_another_one_was_stored() -> None
     assert second.is_current(store)
 
 
-def test_a_store_without_a_table_gives_none() -> None:
-    """It is not read as an empty table."""
-    assert load(Batch(0), DEFAULTS) is None
-
-
 def test_a_missing_or_damaged_entry_is_refused() -> None:
     """A log without one of its entries is not read as a smaller table. Other versions and invalid heads are refused."""
     store, stored = Batch(0), new()
+    assert load(store, DEFAULTS) is None
     for number in range(4):
         run(stored.table, [snapshot(number, 1)])
         stored.save(store)

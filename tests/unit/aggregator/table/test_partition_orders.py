@@ -112,17 +112,6 @@ def test_values_do_not_depend_on_restarts(seed: int, complete: bool) -> None:
 
 
 @pytest.mark.parametrize("complete", [False, True])
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_min_and_max_are_those_of_an_older_snapshot_too(*, complete: bool, order: tuple[int, int]) -> None:
-    """The newer snapshot has none, or those of its interval, and is read first or last."""
-    for extremes in ({}, {"min": 0.7, "max": 0.7}):
-        both = [histogram(1, min=0.3, max=0.9), histogram(2, **extremes)]
-        records = [TopicRecord(b"i", snapshot(1 + n, [both[n]], complete=complete), BEGIN_MS, n, 0) for n in (0, 1)]
-        (fields,) = values([records[n] for n in order]).values()
-        assert (fields["count"], fields["min"], fields["max"]) == (2, 0.3, 0.9)
-
-
-@pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 1, 0), (2, 0, 1), (0, 2, 1)])
 def test_a_count_is_the_highest_of_its_life(*, complete: bool, order: tuple[int, ...]) -> None:
     """It falls from 10 to 5, and the snapshot with 5 may be read first. The sum is that of the 10 values."""

@@ -8,11 +8,9 @@ out superseded records, test_loop_simulation.py the loop around the table.
 from __future__ import annotations
 
 import copy
-import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +20,10 @@ from support.replayed import lasting, replay
 from support.runs import FORGET_AFTER_MS, RULES, UNLIMITED, check, jump, move, new_tables, require_equal, take
 from support.schedules import TopicRecord, jumps, play, schedules, short_schedules, step_sizes
 from tallystream import record
-from tallystream.ulid import new_ulid
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
+
+if TYPE_CHECKING:
+    import random
 
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
@@ -55,58 +55,42 @@ def test_the_table_equals_the_replay_while_instances_move(
     check(records, divide(records, sizes, chance))
 
 
-@pytest.mark.parametrize("removal", [None, b'{"v":1,"forget":{}}'], ids=["tombstone", "forget record"])
-def test_a_snapshot_that_arrives_again_after_its_removal_is_stale(removal: bytes | None) -> None:
-    """The instance has moved to the partition of the removal and of the copy. The first snapshot was in another one."""
-    life = new_ulid(0)
+LIFE = "0" * 26
+snapshots = st.builds(
+    lambda part, seq, names, final: record.encode(
+        record.Snapshot(
+            app="a",
+            life=LIFE,
+            part=part,
+            seq=seq,
+            ts=0,
+            every_ms=1000,
+            final=final,
+            metrics=[record.Counter(name=name, count=seq) for name in names],
+        )
+    ),
+    st.integers(0, 1),
+    st.integers(1, 4),
+    st.lists(st.sampled_from("mn"), unique=True),
+    st.booleans(),
+)
+removals = st.sampled_from([None, Forget().value(), Forget(life=LIFE).value(), Forget(metric="n").value()])
+written = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 1, 2 * FORGET_AFTER_MS]), snapshots | removals)
 
-    def snapshot(part: int) -> bytes:
-        metrics: list[record.Metric] = [record.Counter(name=f"n{part}", count=4)]
-        header: dict[str, Any] = {"app": "a", "life": life, "part": part, "seq": part + 1, "every_ms": 1000}
-        return record.encode(record.Snapshot(**header, ts=0, final=False, metrics=metrics))
 
-    offsets, records = Counter[int](), []
-    for partition, value in [(1, snapshot(0)), (0, snapshot(1)), (0, removal), (0, snapshot(0))]:
-        records.append(TopicRecord(b"i", value, 1000, partition, offsets[partition]))
+@examples(200)
+@given(st.lists(written, max_size=7), st.lists(st.booleans(), min_size=7, max_size=7), chances)
+def test_one_life_in_two_partitions_equals_the_replay(
+    records: list[tuple[int, int, bytes | None]], clocks: list[bool], chance: random.Random
+) -> None:
+    """Few snapshots with few seqs, removals, and clock records that forget the life, which is read in any order."""
+    offsets, topic, at = Counter[int](), list[TopicRecord](), 1000
+    for (partition, later_ms, value), is_clock in zip(records, clocks, strict=False):
+        at += later_ms
+        content = (CLOCK_KEY, clock_value(at)) if is_clock else (b"i", value)
+        topic.append(TopicRecord(*content, at, partition, offsets[partition]))
         offsets[partition] += 1
-    check(records, [{0: 0, 1: 1}, dict(offsets)])
-    assert [fields["count"] for fields in replay(records).sums.values()] == [0, 0]
-
-
-def test_a_stale_snapshot_counts_though_a_forget_record_was_read_after_newer_ones_of_another_partition() -> None:
-    """The newest snapshot of part 0 is from another partition, so the stale one adds what that one lacks."""
-    life = new_ulid(0)
-
-    def snapshot(part: int, seq: int, *names: str) -> bytes:
-        metrics: list[record.Metric] = [record.Counter(name=name, count=4) for name in names]
-        header: dict[str, Any] = {"app": "a", "life": life, "part": part, "seq": seq, "every_ms": 1000}
-        return record.encode(record.Snapshot(**header, ts=0, final=False, metrics=metrics))
-
-    values = [(1, snapshot(0, 3, "n")), (0, snapshot(1, 1)), (0, Forget(metric="n").value()), (0, snapshot(0, 2, "m"))]
-    offsets, records = Counter[int](), []
-    for partition, value in values:
-        records.append(TopicRecord(b"i", value, 1000, partition, offsets[partition]))
-        offsets[partition] += 1
-    check(records, [{0: 0, 1: 1}, dict(offsets)])
-    assert sorted(fields["count"] for fields in replay(records).sums.values()) == [0, 4]
-
-
-@pytest.mark.parametrize("first", [{0: 1, 1: 0}, {0: 0, 1: 2}], ids=["before it was forgotten", "after it was"])
-def test_the_events_of_forget_records_do_not_depend_on_which_partition_is_read_first(first: dict[int, int]) -> None:
-    """The life of partition 1 is forgotten by its clock. Each partition has a forget record of its metric."""
-    header: dict[str, Any] = {"app": "a", "life": new_ulid(0), "part": 0, "seq": 1, "every_ms": 1000}
-    value = record.encode(record.Snapshot(**header, ts=0, final=True, metrics=[record.Counter(name="n", count=4)]))
-    forget, at = Forget(metric="n").value(), 2 * FORGET_AFTER_MS
-    records = [
-        TopicRecord(b"i", value, 1000, 1, 0),
-        TopicRecord(CLOCK_KEY, clock_value(at), at, 1, 1),
-        TopicRecord(b"i", forget, at, 0, 0),
-        TopicRecord(b"i", forget, at + 1, 1, 2),
-    ]
-    tables = new_tables(records, UNLIMITED)
-    take([first, {0: 1, 1: 3}], tables, random.Random(0), broken=0)
-    require_equal(tables, replay(records, **UNLIMITED))
-    assert [fields["count"] for fields in tables.sums.values()] == [0]
+    check(topic, divide(topic, [1], chance), UNLIMITED)
 
 
 @examples(25)

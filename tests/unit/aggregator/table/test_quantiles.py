@@ -76,23 +76,6 @@ def test_rule_7_quantiles_are_those_of_all_lives_together(kind: str) -> None:
     assert quantiles(row) == near([1.0] * 99 + [100.0])
 
 
-def test_rule_7_a_newer_sketch_replaces_an_older_one() -> None:
-    """A sketch is absolute, like a count: it is never added to an earlier one of its life."""
-    topic = Topic().snapshot(histogram(1, 1, 1)).snapshot(histogram(1, 1, 1, 9, 9, 9, 9), seq=2)
-    assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (7, near([1, 1, 1, 9, 9, 9, 9]))
-
-
-def test_rule_7_quantiles_include_silent_lives_until_a_tombstone() -> None:
-    """Like the count, they include the values of silent lives, and no values of lives whose rows were removed."""
-    topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(50), life=SECOND, key=b"app-2", at=1000)
-    before = quantiles(topic.sum("h"))
-    topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
-    assert topic.sum("h").lives == 0
-    assert quantiles(topic.sum("h")) == before == near([1, 2, 3, 50])
-    topic.append(b"app-1", None, at=DAY_MS)
-    assert quantiles(topic.sum("h")) == near([50])
-
-
 def test_rule_7_a_life_without_a_sketch_removes_the_quantiles_and_no_count() -> None:
     """Quantiles of some values would look like those of all. They return when the sketches cover the count again."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(9, sketch=None), life=SECOND)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.steps import run
-from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
+from support.topic import Topic, counter
 from support.undecodable import UNDECODABLE
-from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore import LatestRows, RebuildError, restore
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.table.state import Life, Row
 
 
 def latest_rows(topic: Topic) -> LatestRows:
@@ -25,41 +17,6 @@ def latest_rows(topic: Topic) -> LatestRows:
     for row in topic.changes.rows:
         found.add(row.key, row.value())
     return found
-
-
-def rows_of(state: State, life: Life) -> list[Row | None]:
-    """Return a life's rows in the order of their metrics' numbers."""
-    layouts = Layouts(state.metrics)
-    return [layouts.row(life, number) for number in range(len(state.metrics)) if layouts.row(life, number)]
-
-
-def test_a_table_whose_rows_are_not_published_writes_all_of_them() -> None:
-    """The table can be made again from these rows alone."""
-    topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
-    topic.table.publish_all()
-    topic.append(b"script", b'{"name":"n","value":4}')
-    state = restore(latest_rows(topic)).states[0]
-    assert {
-        life.instance: [row and row.values for row in rows_of(state, life)]
-        for lives in state.lives.values()
-        for life in lives.values()
-    } == {
-        "app-1": [(5,), (2.5,)],
-        "script": [(4, 4)],
-    }
-
-
-def test_a_life_whose_parts_were_last_in_several_partitions_is_restored_as_it_is() -> None:
-    """The instance moved to a partition with lower offsets, and only one part of it has a record there."""
-    table, latest = Table(State()), LatestRows()
-    for number, (partition, offset, part) in enumerate([(0, 70, 0), (0, 80, 1), (1, 5, 1)]):
-        header = {"app": "a", "life": FIRST, "part": part, "seq": number + 1, "ts": 0, "every_ms": 1000}
-        metrics = [counter(number, f"n{part}")]
-        value = json.dumps(header | {"final": number == 2, "metrics": metrics}).encode()
-        record = Record("metrics", partition, offset, BEGIN_MS - 1000 * number, b"app-1", value)
-        for row in run(table, [record]).rows:
-            latest.add(row.key, row.value())
-    assert restore(latest).states[0].lives == table.state.lives
 
 
 def test_a_topic_without_a_shard_record_is_an_error() -> None:

@@ -9,7 +9,6 @@ from support.steps import run
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
-from tallystream_aggregator.table.state import pack, unpack
 
 if TYPE_CHECKING:
     from support.steps import Published
@@ -45,15 +44,6 @@ def test_a_life_falls_silent_by_the_clock_of_its_own_partition() -> None:
     assert _living(run(table, [_record(1, 3, 3_000)])) == [2]
 
 
-def test_a_clock_record_makes_no_life_and_no_row() -> None:
-    """Only the shard's own record is written, and it counts the record."""
-    table = Table(State())
-    changes = run(table, [_clock(0, 0, 0)])
-    assert (changes.totals, changes.dead, changes.events, table.state.lives) == ([], [], [], {})
-    assert [row.key for row in changes.rows] == [b'["shard",0]']
-    assert table.state.records == 1
-
-
 def test_anything_else_with_the_key_of_the_clock_is_a_dead_letter_of_one_shard() -> None:
     """A tombstone, a snapshot and a clock record of another form are refused. Each of them advances the clock."""
     values = [None, b"", b'{"v":2,"wall_ms":1}', b'{"v":1,"wall_ms":-1}', b'{"v":1,"wall_ms":1} ', b'{"forget":{}}']
@@ -63,15 +53,3 @@ def test_anything_else_with_the_key_of_the_clock_is_a_dead_letter_of_one_shard()
         assert [[letter.reason for letter in one.dead] for one in changes] == [[NO_CLOCK_RECORD], []]
         assert [table.state.clocks for table in shards] == [{"metrics:0": BEGIN_MS + offset}] * 2
     assert [table.state.records for table in shards] == [7, 0]
-
-
-def test_a_step_from_the_same_state_finds_the_same_lives_silent() -> None:
-    """With the same state, its changes and the new state are the same."""
-    table = Table(State())
-    run(table, [_record(0, 0, 0), _record(1, 0, 0)])
-    first, again = (Table(unpack(pack(table.state))) for _ in range(2))
-    records = [_record(0, 1, 3000), _clock(1, 1, 3000)]
-    changes = run(first, records)
-    assert _living(changes) == [1]
-    assert run(again, records) == changes
-    assert pack(again.state) == pack(first.state)

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.steps import publish, run
-from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
+from support.topic import HOUR_MS, Topic, counter
 from tallystream.errors import ConfigError
-from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
-from tallystream_aggregator.table.records.shards import shard_of
+from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
-from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 
 if TYPE_CHECKING:
@@ -83,21 +80,6 @@ def test_rule_12_lost_extremes_are_found_among_all_metrics_of_the_sum() -> None:
         assert [topic.sum("h").min, topic.sum("h").max, topic.sum("h").count] == left, pod
 
 
-def test_rule_12_a_lost_extreme_of_a_gauge_is_found_among_all_metrics_of_the_sum() -> None:
-    """The gauge of one pod falls below that of another one."""
-    topic = Topic(sum_tags=NO_POD).snapshot(gauge(1, "a"), gauge(5, "b"), gauge(3, "c"))
-    topic.snapshot(gauge(1, "a"), gauge(2, "b"), gauge(3, "c"), seq=2)
-    assert (topic.sum("g").min, topic.sum("g").max) == (1, 3)
-
-
-def test_a_sum_of_metrics_that_leaves_64_bits_is_one_overflow() -> None:
-    """It ends when the metrics are removed."""
-    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(2**63 - 1), "b")).snapshot(of_pod(counter(1), "a"), part=1)
-    assert (topic.sum().overflow, topic.kinds()) == (True, [])
-    topic.append(b"app-1", None)
-    assert (topic.sum().overflow, topic.sum().count) == (False, 0)
-
-
 @pytest.mark.parametrize(
     ("tags", "left"),
     [
@@ -148,40 +130,3 @@ def test_a_rebuild_has_the_tags_of_the_rows_or_other_ones() -> None:
         assert [(one.metric[3], one.count) for one in found.totals] == wanted
         assert [one.row.sum_tags for one in found.rows if isinstance(one.row, ShardRow)] == [tags or NO_POD]
         assert run(table, []).totals == []
-
-
-def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:
-    """`retired` counts the life once for each of its metrics. A forget record of one pod removes its share."""
-    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS), NO_POD)
-    topic.snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
-    topic.append(CLOCK_KEY, clock_value(BEGIN_MS + 8 * DAY_MS), at=8 * DAY_MS)
-    topic.snapshot(of_pod(counter(5), "a"), life=SECOND, at=8 * DAY_MS, prev=BEGIN_MS + 8 * DAY_MS)
-    assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (12, 2, 1)
-    forget = b'{"v":1,"forget":{"metric":"n","tags":{"pod":"a"}}}'
-    topic.changes = run(topic.table, [Record("metrics", 0, 99, BEGIN_MS + 8 * DAY_MS, b"any", forget)])
-    assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (4, 1, 0)
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_sum_goes_on_when_its_first_metric_is_dropped(shards: int) -> None:
-    """Also if a step applies its changes in between, to forget lives, and with partial sums for a combiner."""
-    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS), NO_POD)
-    topic.table.state.shards = shards
-    keys = [key for key in (b"app-%d" % number for number in range(9)) if shard_of(key, shards) == 0]
-    for key, pod in zip(keys, "abc", strict=False):
-        topic.snapshot(of_pod(counter(1), pod), key=key)
-    topic.append(keys[0], None)
-    late_ms = 8 * DAY_MS
-    with topic.one_step():
-        topic.snapshot(of_pod(counter(5), "b"), key=keys[1], seq=2, at=late_ms, prev=BEGIN_MS + late_ms)
-        topic.append(CLOCK_KEY, clock_value(BEGIN_MS + late_ms), at=late_ms)
-    if shards == 1:
-        assert (topic.sum().count, topic.sum().retired) == (6, 1)
-    else:
-        (partial,) = (one.partial for one in topic.changes.shard_sums)
-        assert (partial.totals()["count"], partial.forgotten) == (6, 1)
-
-
-def test_the_tags_are_part_of_the_state() -> None:
-    """A table that is loaded has the same tags."""
-    assert unpack(pack(State(sum_tags=SumTags(keep=("a",))))).sum_tags == SumTags(keep=("a",))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,12 +13,16 @@ from support.schedules import play
 from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
-from tallystream_aggregator.table.deadlines import MIN_ADDED
+from tallystream_aggregator.table import Record, State, Table, TableSettings, metric_sums, pack, unpack
 from tallystream_aggregator.table.limits import size_of_life, size_of_metric, size_of_row
+from tallystream_aggregator.table.lives import MIN_ADDED
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore import LatestRows, restore
 
+if TYPE_CHECKING:
+    import pytest
+
+HEADER = {"app": "shop", "life": SECOND, "part": 0, "ts": 0, "every_ms": 60_000, "final": False}
 COUNTER = ("shop", "n", "counter", ())
 LIFE, METRIC, ROW = size_of_life("app-1", "shop", 1), size_of_metric(COUNTER), size_of_row(COUNTER)
 
@@ -79,66 +86,6 @@ def test_rule_11_metrics_that_nothing_has_any_more_leave_room_for_others() -> No
     assert {metric[1] for metric in topic.table.state.metrics.values()} == {"c", "d"}
 
 
-def test_rule_11_a_part_that_the_table_has_no_room_for_is_refused() -> None:
-    """Its life is known, and has the event once."""
-    topic = topic_with(0, app_room=LIFE + METRIC + ROW + 100).snapshot(counter(1))
-    topic.snapshot(part=1)
-    assert topic.reasons()[0].startswith("limit: a new part beyond the ")
-    assert topic.kinds() == ["limit"]
-    assert topic.snapshot(part=2).kinds() == []
-    assert topic.snapshot(counter(2), seq=2).sum().count == 2
-
-
-def test_rule_11_the_short_form_has_the_limits_of_its_app() -> None:
-    """A new script, and a new counter of one that is known, are refused. Known counters still count."""
-    own = size_of_life("script", "default", 0) + METRIC + ROW
-    topic = topic_with(0, app_room=own + 100).short(1)
-    topic.append(b"script", b'{"name":"m","value":1}')
-    assert topic.reasons()[0].startswith("limit: 1 metrics beyond the ")
-    topic.append(b"other", b'{"name":"n","value":1}')
-    assert topic.reasons()[0].startswith("limit: a new life beyond the ")
-    assert topic.short(2).sum().count == 2
-    topic.append(b"script", None)
-    topic.append(b"other", b'{"name":"m","value":1}')
-    assert topic.reasons() == []
-
-
-def test_a_tombstone_frees_what_a_silent_script_counts_though_it_has_no_counter() -> None:
-    """Its only counter was refused: there was room for the script, and none for its counter."""
-    topic = topic_with(0, app_room=size_of_life("script", "default", 0) + 100)
-    topic.append(b"script", b'{"name":"m","value":1}')
-    assert topic.reasons()[0].startswith("limit: 1 metrics beyond the ")
-    topic.append(b"script", None, at=DAY_MS)
-    assert used(topic.table) == {}
-
-
-def test_the_limit_of_names_and_tags_of_a_life_holds_in_every_form() -> None:
-    """In OTLP and the short form as in snapshots, in one record or many, and in a table that is made of its rows."""
-    rules, name = TableSettings(max_metrics=4, otlp_topics=(otlp.TOPIC,)), "n" * 500
-    points = [otlp.counter(name + str(n), otlp.number(5)) for n in range(3)]
-    value = otlp.encode(otlp.resource_metrics(points, service__name="shop", service__instance__id="app-1"))
-    table, latest = Table(State(), rules), LatestRows()
-    records = [Record(otlp.TOPIC, 0, 0, BEGIN_MS, b"k", value, BEGIN_MS)]
-    for number in range(3):
-        value = b'{"name":"%s%d","value":1}' % (name.encode(), number)
-        records.append(Record("metrics", 0, number, BEGIN_MS, b"script", value, BEGIN_MS))
-    refused = "limit: 1 metrics beyond the 1024 bytes that the names and tags of a life may have"
-    changes = run(table, records)
-    assert [letter.reason for letter in changes.dead] == [refused, refused]
-    for row in changes.rows:
-        latest.add(row.key, row.value())
-    again = [one._replace(offset=5) for one in (records[0], records[-1])]
-    again[0] = again[0]._replace(value=value_at(otlp.BEGIN_NS + 2 * otlp.SECOND_NS, name))
-    for state in (unpack(pack(table.state)), *restore(latest).states):
-        changes = run(Table(state, rules), again)
-        assert [letter.reason for letter in changes.dead] == [refused, refused]
-
-
-def value_at(time_ns: int, name: str) -> bytes:
-    points = [otlp.counter(name + "3", otlp.number(5, time_ns=time_ns))]
-    return otlp.encode(otlp.resource_metrics(points, service__name="shop", service__instance__id="app-1"))
-
-
 def test_a_value_that_is_left_out_counts_and_goes_with_its_life() -> None:
     """A metric that only has such a value stays: it may return. So it counts, too."""
     table = Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,)))
@@ -171,12 +118,24 @@ def test_what_a_table_counts_is_the_same_after_it_begins_again(choices: list[int
         assert used(Table(state, rules)) == counted
 
 
+def test_the_changed_rows_that_wait_for_the_end_of_a_step_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps the sketch that is replaced. The sums of those that do not wait are right, too."""
+    monkeypatch.setattr(metric_sums, "MAX_WAITING", 3)
+    topic = Topic()
+    for count in range(1, 9):
+        metrics = [{"type": "histogram", "name": name, "count": count, "sum": count} for name in "ab"]
+        value = json.dumps(HEADER | {"seq": count, "metrics": metrics}).encode()
+        topic.table.apply_record(Record("metrics", 0, count, BEGIN_MS, b"app-1", value, BEGIN_MS))
+        assert sum(len(numbers) for numbers, _, _ in topic.table._rows.sums._waiting) < 3
+    assert [(total.count, total.sum) for total in topic.table.outputs().totals] == [(8, 8), (8, 8)]
+
+
 def test_a_life_that_changes_its_interval_all_the_time_is_not_kept_many_times() -> None:
     """Nor is a life that ends and goes on again and again: what is due of it is there once or twice."""
     topic = Topic()
     for seq in range(1, 5 * MIN_ADDED):
         topic.snapshot(seq=seq, every_ms=3_600_000 - seq, final=seq % 2 == 0)
-    heaps = topic.table._lives._silence._heaps
+    heaps = topic.table._rows.lives._silence.heaps
     assert sum(map(len, heaps.values())) <= MIN_ADDED + 1
 
 
@@ -188,7 +147,7 @@ def test_an_instance_forgets_the_apps_that_it_has_no_lives_of() -> None:
     at = 8 * DAY_MS
     topic.snapshot(counter(1), app="new", at=at, prev=BEGIN_MS + at, life=SECOND)
     topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at=at)
-    assert list(topic.table._lives.instances._indexes["app-1"].apps) == ["new"]
+    assert list(topic.table._rows.lives._indexes["app-1"].apps) == ["new"]
 
 
 def append(table: Table, value: bytes, offset: int, at: int = 0) -> None:
@@ -197,4 +156,4 @@ def append(table: Table, value: bytes, offset: int, at: int = 0) -> None:
 
 def used(table: Table) -> dict[str | None, int]:
     """Return the bytes of each app and of all."""
-    return table._lives.size._used
+    return table._rows.size._used
