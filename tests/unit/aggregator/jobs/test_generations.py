@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.broker import Action, SimulatedCluster
-from support.simulation.choices import DrawnChoices, ListedChoices, RandomChoices
+from support.simulation.choices import DrawnChoices, HarmlessChoices, RandomChoices
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
 from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -53,7 +53,7 @@ def rows_of(cluster: SimulatedCluster) -> list[LedgerRow]:
 
 def alone(run: Callable[[Process, SimulatedCluster], object], cluster: SimulatedCluster | None = None) -> object:
     """Run a process by itself, without faults, and return what it returned. Raises what it raised."""
-    with Scheduler(ListedChoices([]), cluster or new_cluster(), expected=(BrokerError, LeaseError)) as scheduler:
+    with Scheduler(HarmlessChoices(), cluster or new_cluster(), expected=(BrokerError, LeaseError)) as scheduler:
         process = scheduler.spawn("driver", lambda one: run(one, scheduler.cluster))
         while scheduler.step():
             pass
