@@ -70,9 +70,6 @@ class NoLease:
 
     held, times = True, 1
 
-    def join(self) -> None:
-        """Do nothing."""
-
     def check(self, seconds: float = 0.0) -> None:
         """Wait for some seconds."""
         time.sleep(seconds)
