@@ -65,7 +65,7 @@ class ExactSum:
         """Remove each value of `old` and add the one of `new` in its place."""
         kinds = {*map(type, old), *map(type, new)}
         if kinds == {float}:
-            self.units += total_units([*new, *map(operator.neg, old)])  # type: ignore[arg-type]  # floats
+            self.units += total_units([*new, *map(operator.neg, old)])  # type: ignore[arg-type, list-item]  # floats
         elif kinds == {int}:
             self.integers += sum(new) - sum(old)  # type: ignore[arg-type]  # whole numbers
         else:
