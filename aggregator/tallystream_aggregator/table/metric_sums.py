@@ -9,8 +9,8 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.metric_types import is_above, since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
+from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
@@ -18,7 +18,7 @@ from tallystream_aggregator.table.sum_tags import SumNumbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tallystream_aggregator.table.arithmetic.metric_types import Stored
+    from tallystream_aggregator.table.arithmetic.values import Stored
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.lives import Lives
