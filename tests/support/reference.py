@@ -112,15 +112,16 @@ def _notes(table: str) -> dict[str, str]:
 
 def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: bool) -> str:
     if not rows:
-        return "It has no options but those of several commands.\n"
+        return ""
     header = ["option", *(["of"] if shared else []), "default", "meaning"]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for option, users in rows:
         commands = [users] if shared else []
         note = notes.get(f"{option.names} {option.meaning}") or notes.get(option.names)
         meaning = f"{option.meaning} *{note}*" if note else option.meaning
         lines.append([option.names, *commands, option.default, meaning])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    head = f"| {' | '.join(header)} |\n|{'---|' * len(header)}\n"
+    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def update_acls(text: str) -> str:
