@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 
 from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
-from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
-from tallystream_aggregator.jobs.aggregate.start_position import GROUP
+from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, commit_offsets
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import SESSION_S, Lease
 from tallystream_aggregator.kafka.topic_selection import Selection
@@ -81,10 +80,8 @@ def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, to
     """A second aggregator waits while the first holds the lease, and gets it when it is released."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     first = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    first.join()
     assert first.wait(stopped=never)
     second = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    second.join()
     until_s = time.monotonic() + 2 * SESSION_S
 
     def is_over() -> bool:
@@ -101,6 +98,5 @@ def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, to
 def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics) -> None:
     """A standby that is stopped returns without the lease."""
     lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
-    lease.join()
     assert not lease.wait(stopped=lambda: True)
     lease.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,16 +17,7 @@ from support.commands import run as run_command
 from support.exactness import wait_all_committed
 from support.fleet import Fleet, Journal
 from support.kafka import end_offsets, latest_sums, read_topic
-from support.simulation.checkpoints import Batch
-from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka.broker import KafkaBroker as StreamBroker
-from tallystream_aggregator.stream.loop import ShardLoop
-from tallystream_aggregator.stream.positions import LoopId
-from tallystream_aggregator.stream.restore import LoopSettings
-from tallystream_aggregator.verify.job import run
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,8 +26,6 @@ if TYPE_CHECKING:
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
-
-BURSTS = 4
 
 
 @dataclass(frozen=True)
@@ -51,24 +39,19 @@ class Summed:
 
 @pytest.fixture(scope="module")
 def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Summed:
-    """Two partitions of records in several epochs, summed."""
+    """Two partitions of records, summed."""
     servers, folder = broker.bootstrap_servers, tmp_path_factory.mktemp("verify")
     topics = Topics(f"t{uuid.uuid4().hex[:8]}-")
     create_topics(AdminClient({"bootstrap.servers": servers}), topics, partitions=2)
     fleet = Fleet(servers, topics.metrics, seed=11)
     fleet.publish(200)
-    with running_aggregator(servers, topics.prefix, folder, "--epoch", "1") as process:
-        _wait_for_the_end(servers, topics)
-        for _ in range(BURSTS - 1):
-            fleet.publish(200)
-            _wait_for_the_end(servers, topics)
+    with running_aggregator(servers, topics.prefix, folder) as process:
+        wait_all_committed(servers, topics, end_offsets(servers, topics.metrics))
+        fleet.publish(600)
+        wait_all_committed(servers, topics, end_offsets(servers, topics.metrics))
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     return Summed(servers, topics, fleet.journal)
-
-
-def _wait_for_the_end(servers: str, topics: Topics) -> None:
-    wait_all_committed(servers, topics, end_offsets(servers, topics.metrics))
 
 
 def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:
@@ -119,33 +102,3 @@ def test_a_topic_without_its_first_records_can_not_be_verified(summed: Summed) -
     (error,) = verified.stderr.strip().splitlines()
     assert "deleted" in error
     assert f"'{summed.topics.metrics}:1': 10" in error
-
-
-def test_a_table_that_started_in_the_middle_is_replayed_from_there(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str
-) -> None:
-    """The positions row says where it began."""
-    servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
-    create_topics(admin, topics)
-    fleet = Fleet(servers, topics.metrics, seed=12)
-    fleet.publish(20)
-    began = end_offsets(servers, topics.metrics)[0]
-    for future in admin.delete_records([TopicPartition(topics.metrics, 0, began)]).values():
-        future.result()
-    fleet.publish(40)
-    end = end_offsets(servers, topics.metrics)[0]
-    kafka = {"bootstrap.servers": servers}
-    begin = {Place(topics.metrics, 0): began}
-    loop = ShardLoop(
-        LoopSettings(LoopId(topics), begin=begin, spacing_s=0.1),
-        StreamBroker(kafka, Selection(topics.metrics), f"{topic_prefix}group"),
-        time,
-    )
-    try:
-        loop.run_epoch(Batch(0), (1, 0), 5)
-    finally:
-        loop.close()
-
-    outcome = run(Cluster(servers, topic_prefix))
-    assert outcome.differences == []
-    assert outcome.records == end - began
