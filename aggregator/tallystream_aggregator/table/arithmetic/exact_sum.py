@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tallystream_aggregator.table.arithmetic.metric_types import Value
+    from tallystream_aggregator.table.arithmetic.values import Value
 
 UNIT_BITS = 1074
 _UNITS = 1 << UNIT_BITS

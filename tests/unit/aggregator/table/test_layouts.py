@@ -16,7 +16,7 @@ from support.schedules import in_steps, play_steadily, schedules, step_sizes
 from support.steps import Published, apply, publish
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.arithmetic.metric_types import stored
+from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import Layouts, counts_of
 from tallystream_aggregator.table.rows import LifeRow
 from tallystream_aggregator.table.state import Block, Life, Row
