@@ -70,7 +70,7 @@ def batches(number: int, **changes: Any) -> list[Batch]:
         {"store": {key: row for key, row in SUMS.items() if key != AT}},
         {"sums": {}, "store": {}},
     ],
-    ids=str,
+    ids=list,  # the names of what is wrong: sets have no order that two processes share
 )
 def test_each_wrong_number_is_detected(wrong: dict[str, Any]) -> None:
     """With one number wrong by one, or missing, the table is not exact."""
