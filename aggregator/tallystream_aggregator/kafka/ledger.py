@@ -1,4 +1,4 @@
-"""The ledger, the topic `metrics-ledger`: who began to write the table, when, where, and with which settings.
+"""The ledger, the topic `metrics-ledger`: who wrote the table, when, from which offsets to which, with which settings.
 
 A driver takes its generation in the ledger before its query starts (`jobs.aggregate.generations`). The settings are for
 people, for `rebuild` and for `verify`.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One row: at the time `ts`, in epoch ms, a driver took this generation, or `rebuild` changed the layout.
+    """One row: at the time `ts`, in epoch ms, a driver took this generation, ended an epoch, or changed the layout.
 
     `start` and `end` map topic → partition → the next offset to read. A driver that begins a table has its `start`,
     above 0 where earlier records were left out. Otherwise `end` are the positions that all shards had published.

@@ -236,6 +236,7 @@ class ShardLoop(EpochLoop):
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
+        self._report.rows += len(step.rows)
         if with_rows:
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 
@@ -246,4 +247,4 @@ class ShardLoop(EpochLoop):
         assert self._stored is not None
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
-        self._report.reached = bool(self._table.state.offsets)
+        self._report.positions = by_topic(positions_of(self._table.state))

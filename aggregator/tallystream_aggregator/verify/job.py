@@ -111,7 +111,9 @@ def settings_of(rows: Iterable[LedgerRow], tags: Tags) -> tuple[Settings, list[C
         max_table_bytes = row.max_table_bytes
         if row.start:
             changes.clear()
-        changes.append(Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms))
+        change = Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms)
+        if not changes or changes[-1][1:] != change[1:]:  # most rows are of epochs, and change nothing
+            changes.append(change)
     return Settings(max_table_bytes=max_table_bytes, otlp_topics=tuple(sorted(otlp)), tags=tags), changes
 
 

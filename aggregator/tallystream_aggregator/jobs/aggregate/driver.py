@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
+import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
+    from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.shutdown import StopRequest
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Driver:
         self._session, self._settings, self._access, self._table_start = session, settings, access, table
         self._lease, self._generations, self._watch, self._stop = lease, generations, watch, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
+        self._recorded: Offsets = {}
 
     def run(self) -> int:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
@@ -166,6 +169,7 @@ class Driver:
             stop_file.unlink(missing_ok=True)
         self._watch.look(query)
         self._watch.follow(last=True)
+        self._record_epoch()
         failure = query.exception()
         return None if failure is None else failure_of(failure, settings.checkpoint)
 
@@ -176,6 +180,7 @@ class Driver:
             self._lease.check()
             if time.monotonic() >= looks_s:
                 self._watch.look(query)
+                self._record_epoch()
                 looks_s = time.monotonic() + (LOOK_S if self._watch.batch is None else max(LOOK_S, epoch_s / 12))
             self._watch.follow()
             if ready is not None and self._watch.is_ready:
@@ -183,6 +188,22 @@ class Driver:
                 ready = None
             if self._watch.is_done:
                 self._stop.set()
+
+    def _record_epoch(self) -> None:
+        """Append the positions of an epoch to the ledger, if they moved. The next epoch's row makes up for a lost one.
+
+        Raises:
+            LeaseError: another driver has taken a generation.
+        """
+        end = self._watch.positions
+        if end == self._recorded:
+            return
+        try:
+            self._generations.change(msgspec.structs.replace(self._opened(), start={}, end=end))
+        except BrokerError as error:
+            log.warning("the ledger is not written now: %s", error)
+        else:
+            self._recorded = end
 
     def _epoch_settings(self, generation: int, stop_file: Path) -> EpochSettings:
         settings, table = self._settings, self._table_start

@@ -4,7 +4,8 @@ Kafka's transactions make it atomic. To take a generation, a driver opens a writ
 That fences the writer of every earlier driver and ends its transaction. So what the ledger says then is complete, and
 the row with the next generation is committed only if no other driver has opened a writer meanwhile.
 
-A table that `rebuild` has given another layout is written by the same writer, so a replaced one can't write it.
+The positions of finished epochs, and a table that `rebuild` has given another layout, are written by the same writer,
+so a replaced driver can't write them.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Generations:
         self._commit(msgspec.structs.replace(opened, generation=self.now, end=end))
         return self.now
 
-    def change(self, row: LedgerRow, records: Iterable[Output]) -> None:
+    def change(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:
         """Append a row to the ledger, and other records to their topics, in one transaction. Take a generation first.
 
         Raises:
@@ -93,11 +94,18 @@ class Generations:
             BrokerError: it failed. The transaction may be visible now or later, or never.
         """
         try:
+            if self._writer is None:  # a commit has failed
+                self._writer = self._broker.writer(lease_id(self._topics))
+                self.require_newest()
             self._commit(msgspec.structs.replace(row, generation=self.now), records)
         except FencedError:
             # Another driver that opened a writer has taken a generation, or was too late and has ended.
+            self.close()
             self.require_newest()
             raise BrokerError("the ledger's writer was fenced, and no other driver has the lease.") from None
+        except BrokerError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Release the connections."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.positions import by_place, summed
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +71,8 @@ class QueryWatch:
         """The last batch of the present query that has finished, None if none has."""
         self.stopped = False
         """Whether its epoch saw the request to stop, so it has stored everything that was published."""
+        self.positions: Offsets = {}
+        """What all shards have published at the end of the last epoch that every shard finished."""
 
     def reset(self, generation: int) -> None:
         """Note that a query of this generation starts, or has failed: it is not ready."""
@@ -94,8 +96,10 @@ class QueryWatch:
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
         self._health.progress.epoch(rows)
-        if all(row.reached for row in rows):
+        if all(row.positions for row in rows):
             self._health.status.checked()
+            shards = max(1, len(self._tail.places) - 1)  # the combiner is the last one
+            self.positions = by_topic(lowest(by_place(row.positions) for row in rows if row.shard < shards))
         else:  # a loop waits for the broker, or is not yet where it had published
             self._health.status.run()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,10 @@ from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 FENCED = "tallystream_aggregator.stream.broker.FencedError: a newer task has it."
 LOST = "tallystream_aggregator.stream.broker.LostRecordsError: it is gone."
@@ -39,6 +43,8 @@ class ScriptedSystem:
         self.now = self.epochs = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
+        self.changes: list[Offsets] = []
+        self.changes_fail: list[Exception] = []
 
     # The query.
 
@@ -80,7 +86,18 @@ class ScriptedSystem:
             raise self.takes_fail.pop()
         return self.now
 
-    is_ready, is_done = False, False
+    def change(self, row: LedgerRow) -> None:
+        """Append a row to the ledger, or fail."""
+        if self.changes_fail:
+            raise self.changes_fail.pop()
+        self.changes.append(row.end)
+
+    is_ready, is_done, batch = False, False, None
+
+    @property
+    def positions(self) -> Offsets:
+        """The positions of the last epoch: each start has one."""
+        return {"metrics": {"0": len(self.generations)}}
 
     def follow(self, *_: object, **__: object) -> None:
         """Do nothing."""
@@ -113,6 +130,14 @@ def test_a_fenced_query_starts_again_in_a_new_generation(tmp_path: Path, monkeyp
     assert run(system, checkpoint, monkeypatch) == 0
     assert system.generations == list(range(1, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_the_ledger_has_the_positions_of_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the broker does not answer, the row of the next epoch makes up for it, and nothing ends."""
+    system = ScriptedSystem([FENCED, AWAY, AWAY])
+    system.changes_fail = [BrokerError("no answer")]
+    assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
+    assert system.changes == [{"metrics": {"0": start}} for start in (2, 3, 4)]
 
 
 def test_an_error_for_a_person_ends_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,24 @@ def test_a_replaced_driver_changes_nothing() -> None:
     assert [row.generation for row in rows_of(cluster)] == [1, 2]
 
 
+def test_a_driver_whose_commit_failed_goes_on_with_a_new_writer() -> None:
+    """If another driver has replaced it, that writer changes nothing."""
+    cluster = new_cluster()
+
+    def run(process: Process, cluster: SimulatedCluster) -> None:
+        first, second = generations(process, cluster), generations(process, cluster)
+        first.take(OPENED)
+        first.close()
+        first.change(OPENED)
+        second.take(OPENED)
+        first.close()
+        first.change(OPENED)
+
+    with pytest.raises(LeaseError, match="took over with generation 2, ours was 1"):
+        alone(run, cluster)
+    assert [row.generation for row in rows_of(cluster)] == [1, 1, 2]
+
+
 def take_again(process: Process, cluster: SimulatedCluster) -> None:
     """Take one generation after the other, as a driver does whose query fails."""
     mine = generations(process, cluster)

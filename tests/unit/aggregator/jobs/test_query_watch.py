@@ -17,6 +17,8 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
+AT = {"metrics": {"0": 5}}
+
 
 class Outside:
     """Stands in for the query, the end of `metrics-table`, the group and the broker."""
@@ -91,10 +93,20 @@ def test_each_finished_epoch_is_noted_once() -> None:
     watched = watch(query)
     watched.look(query)
     for batch in (7, 7, 8):
-        watched.look(query.end_epoch(batch, EpochRow(0, reached=True)))
+        watched.look(query.end_epoch(batch, EpochRow(0, positions=AT)))
     watched.reset(3)
-    watched.look(query.end_epoch(8, EpochRow(0, reached=True)))
+    watched.look(query.end_epoch(8, EpochRow(0, positions=AT)))
     assert watched.epochs == 3
+
+
+def test_the_positions_of_an_epoch_are_those_that_all_shards_have_published() -> None:
+    """The combiner's are not among them. They stay when a loop ends an epoch without positions."""
+    query = Outside(3)
+    watched = watch(query)
+    rows = [EpochRow(n, positions={"metrics": {"0": at}}) for n, at in enumerate((7, 5, 4))]
+    watched.look(query.end_epoch(0, *rows))
+    watched.look(query.end_epoch(1, EpochRow(0), *rows[1:]))
+    assert watched.positions == {"metrics": {"0": 5}}
 
 
 def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop() -> None:
@@ -108,11 +120,11 @@ def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop()
 
 
 def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health) -> None:
-    """Its epochs end before it is where it had published. Their number shows that it is not stuck."""
+    """Its epochs end without positions. Their number shows that it is not stuck."""
     query, ready = Outside(), []
     watched = watch(query, health)
-    for batch, reached in enumerate((True, False, False, True)):
-        watched.look(query.end_epoch(batch, EpochRow(0, reached=True), EpochRow(1, reached=reached)))
+    for batch, positions in enumerate((AT, {}, {}, AT)):
+        watched.look(query.end_epoch(batch, EpochRow(0, positions=AT), EpochRow(1, positions=positions)))
         ready.append(health.status.unready_reason() is None)
     assert ready == [True, False, False, True]
     assert health.status.unhealthy_reason() is None
@@ -121,8 +133,8 @@ def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health)
 def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
     """They are added up."""
     rows = [
-        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, reached=True),
-        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, reached=True),
+        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, positions=AT),
+        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, positions=AT),
     ]
     query = Outside()
     watch(query, health).look(query.end_epoch(0, *rows))

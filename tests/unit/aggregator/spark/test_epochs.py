@@ -56,7 +56,7 @@ class NotedLoop:
         self.epochs.append((claim, seconds))
         self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
-        return EpochRow(0, steps=3, records=2, state_bytes=9, reached=True)
+        return EpochRow(0, steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={"t-metrics": {"1": 7}})
 
     def is_current(self, store: Store) -> bool:  # noqa: ARG002 (as the loop's)
         """Return what the test says."""
@@ -157,7 +157,7 @@ def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
     frame = Job().epoch()
     assert list(frame.columns) == EPOCH_ROW.names
     (row,) = rows_of({"observedMetrics": {"epochs": Row(shards=list(frame["epoch"]))}})
-    assert row == EpochRow(0, steps=3, records=2, state_bytes=9, reached=True)
+    assert row == EpochRow(0, steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={"t-metrics": {"1": 7}})
 
 
 def test_a_batch_without_rows_is_no_error() -> None:

@@ -36,12 +36,13 @@ def test_the_table_and_the_replay_have_the_same_settings_by_default() -> None:
 
 
 def test_settings_change_where_the_rows_say() -> None:
-    """A table that begins has those of its first driver, and no earlier ones.
+    """A table that begins has those of its first driver, and no earlier ones. Rows of epochs change nothing.
 
     The topics of OTLP metrics are those of all rows, the memory of the table is the newest one.
     """
     begun, later, split = ({"metrics": {"0": offset}} for offset in (7, 20, 25))
-    rows = [row(start={"metrics": {"0": 0}}), row(start=begun, otlp=["a"]), row(end=later, forget_after_ms=6)]
+    rows = [row(start={"metrics": {"0": 0}}), row(start=begun, otlp=["a"])]
+    rows += [row(end={"metrics": {"0": 9}}), row(end=later, forget_after_ms=6)]
     changes = [Change({ZERO: 7}, 1, 5), Change({ZERO: 20}, 1, 6), Change({ZERO: 25}, 3, 5)]
     tags = Tags(frozenset({"pod"}))
     settings = Settings(otlp_topics=("a", "b"), max_table_bytes=9, tags=tags)
