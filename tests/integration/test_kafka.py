@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from support.kafka import read_topic as read_for_tests
 from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.lease import SESSION_S, Lease
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
@@ -70,37 +68,3 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(committed_records(access, Place(topics.agg, 0)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
-
-
-def never() -> bool:
-    """Return False: no stop is requested."""
-    return False
-
-
-def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, topics: Topics) -> None:
-    """A second aggregator waits while the first holds the lease, and gets it when it is released."""
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    first = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    first.join()
-    assert first.wait(stopped=never)
-    second = Lease(topics.ledger, kafka, prefix=topics.prefix)
-    second.join()
-    until_s = time.monotonic() + 2 * SESSION_S
-
-    def is_over() -> bool:
-        first.check()
-        return time.monotonic() > until_s
-
-    assert not second.wait(stopped=is_over)
-    assert first.held
-    first.close()
-    assert second.wait(stopped=never)
-    second.close()
-
-
-def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics) -> None:
-    """A standby that is stopped returns without the lease."""
-    lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
-    lease.join()
-    assert not lease.wait(stopped=lambda: True)
-    lease.close()

@@ -166,16 +166,6 @@ def test_a_fenced_writer_raises_and_nothing_of_its_transaction_is_visible(topic:
         one.close()
 
 
-def test_a_new_writer_ends_the_open_transaction_of_the_one_before(topic: Topic) -> None:
-    """When it is open, no transaction holds back readers: the last stable offset is the end."""
-    first = topic.open_transaction("open", "open")
-    assert topic.broker.bounds([topic.place]) == {topic.place: Bounds(0, 0, 2)}
-    topic.broker.writer(topic.name).close()
-    assert topic.broker.bounds([topic.place]) == {topic.place: Bounds(0, 3, 3)}
-    assert topic.visible() == []
-    del first
-
-
 def test_a_transaction_is_visible_as_a_whole_over_several_topics(topic: Topic) -> None:
     """Before its end a reader of committed records sees none of it, and afterwards all of it."""
     with closing(topic.broker.writer("one")) as writer:

@@ -42,23 +42,6 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., App
     return open_page
 
 
-def test_another_app_has_its_own_metric(opened: Callable[..., AppTest]) -> None:
-    """If another app is selected, the metric is one of that app, in the box and in the tile."""
-    shown = opened(view="metrics", app="billing", metric="invoices")
-    shown.selectbox(key="app").select("orders").run()
-    (metric,) = (box for box in shown.selectbox if box.label == "Metric")
-    assert metric.value == "records.processed"
-    assert shown.metric[0].label == "Sum of records.processed"
-
-
-def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
-    """The tile says so in words, and there is a tile with the time lag."""
-    shown = opened(view="groups", group="audit")
-    (tile,) = (one for one in shown.metric if one.label.startswith("Catches up"))
-    assert (tile.label, tile.value, tile.delta) == ("Catches up", "never", "at this rate")
-    assert "Time lag" in [one.label for one in shown.metric]
-
-
 @pytest.mark.parametrize("zone", ["Etc/Unknown", "../zone", "Europe", "Asia/Tokyo", ""])
 def test_the_browser_names_its_time_zone(
     opened: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, zone: str
