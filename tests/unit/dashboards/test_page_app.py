@@ -13,7 +13,7 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.history import History
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import page
 from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page import settings as page_settings
@@ -21,18 +21,17 @@ from tallystream_dashboards.page import settings as page_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+
 APP = Path(page.__file__).with_name("app.py")
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+def opened(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
     """Return a function that opens the page with parameters, over ten minutes of history."""
-    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
-    sink = open_sink(store)
-    sink.setup()
-    History(sink)
-    sink.close()
-    monkeypatch.setattr(page_settings, "served", PageSettings(store=store))
+    History(store)
+    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    monkeypatch.setattr(page_settings, "served", PageSettings(store=settings))
 
     def open_page(**params: str) -> AppTest:
         test = AppTest.from_file(APP, default_timeout=60)
