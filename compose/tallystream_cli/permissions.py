@@ -31,8 +31,13 @@ _NEEDED = (
     ("reporter", "topic", "metrics", "Write"),
     # It writes its internal metrics and clock records, and looks whether the topic has append times.
     ("aggregate", "topic", "metrics", "Read Write DescribeConfigs Create"),
-    ("aggregate", "topic", "metrics-agg metrics-events metrics-dead", "Write Create"),
-    ("aggregate", "topic", "metrics-table metrics-shards metrics-ledger", "Read Write Create"),
+    # It reads sums, events and dead letters only if Kafka has lost the markers of a step.
+    (
+        "aggregate",
+        "topic",
+        "metrics-agg metrics-events metrics-dead metrics-table metrics-shards metrics-ledger",
+        "Read Write Create",
+    ),
     ("aggregate", TRANSACTIONAL_ID, "tallystream-aggregator-*", "Write Describe"),
     # The offsets are for lag tools. For `tallystream-reading` nothing is committed: librdkafka requires a group ID.
     ("aggregate", "group", "tallystream-aggregator tallystream-aggregator-lease tallystream-reading", "Read"),
@@ -40,9 +45,8 @@ _NEEDED = (
     ("ship", "topic", "metrics-dead", "Write"),
     ("ship", "topic", "metrics", "Write DescribeConfigs"),
     ("ship", "group", "tallystream-shipper tallystream-reading", "Read"),
-    ("rebuild", "topic", "metrics-table metrics-agg metrics-ledger", "Read Write"),
+    ("rebuild", "topic", "metrics-table metrics-agg metrics-ledger metrics-events metrics-dead", "Read Write"),
     ("rebuild", "topic", "metrics-shards", "Read Write Create"),
-    ("rebuild", "topic", "metrics-events metrics-dead", "Write"),
     ("rebuild", "topic", "metrics", "Read"),
     ("rebuild", TRANSACTIONAL_ID, "tallystream-aggregator-*", "Write Describe"),
     ("rebuild", "group", "tallystream-aggregator-lease tallystream-reading", "Read"),

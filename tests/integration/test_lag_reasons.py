@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from support.lag_broker import commit, commit_without_group_id, delete_group_without_id, fill, member
+from support.lag_broker import commit, fill, member
 from support.wait import wait_until
 from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, BrokerUnavailableError, OffsetFetcher
 from tallystream_dashboards.lag.collector.settings import Patterns
@@ -115,6 +117,36 @@ def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, to
     assert (found[new].status, found[old].status, state.evaluation.status) == (Status.OK, Status.WARN, Status.WARN)
     assert "no member has this partition" in found[old].reason
     assert ([one.topic for one in without.partitions], without.evaluation.status) == ([new], Status.OK)
+
+
+OFFSET_COMMIT, DELETE_GROUPS = 8, 42
+"""Keys of requests in Kafka's protocol."""
+
+
+def commit_without_group_id(broker: KafkaBroker, topic: str, offset: int) -> None:
+    """Commit an offset under the empty group ID, as an old client without a group.id does (OffsetCommit, version 2)."""
+    body = _text("") + struct.pack(">i", -1) + _text("") + struct.pack(">qi", -1, 1) + _text(topic)
+    answer = _request(broker, OFFSET_COMMIT, 2, body + struct.pack(">iiqh", 1, 0, offset, -1))
+    assert answer[-2:] == b"\0\0"
+
+
+def delete_group_without_id(broker: KafkaBroker) -> None:
+    """Delete that group (DeleteGroups, version 0)."""
+    assert _request(broker, DELETE_GROUPS, 0, struct.pack(">i", 1) + _text(""))[-2:] == b"\0\0"
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def _request(broker: KafkaBroker, key: int, version: int, body: bytes) -> bytes:
+    """Send a request of an old version, whose header has no tags, and return the response."""
+    host, port = broker.bootstrap_servers.split(":")
+    message = struct.pack(">hhi", key, version, 1) + _text("test") + body
+    with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as answers:
+        connection.sendall(struct.pack(">i", len(message)) + message)
+        (length,) = struct.unpack(">i", answers.read(4))
+        return answers.read(length)
 
 
 def test_the_group_with_the_empty_id(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.parse
-import urllib.request
 import uuid
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,11 +31,10 @@ BEGIN, END = "2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z"
 
 
 class Query(NamedTuple):
-    """One query of the page, in both languages."""
+    """One query of the page."""
 
     title: str
     flux: str
-    influxql: str
 
 
 def read_page() -> list[Query]:
@@ -47,8 +43,7 @@ def read_page() -> list[Query]:
     queries = []
     for section in sections:
         (flux,) = re.findall(r"```flux\n(.*?)```", section, flags=re.DOTALL)
-        (influxql,) = re.findall(r"```sql\n(.*?)```", section, flags=re.DOTALL)
-        queries.append(Query(section.partition("\n")[0], flux, influxql.replace("\n", " ")))
+        queries.append(Query(section.partition("\n")[0], flux))
     return queries
 
 
@@ -135,32 +130,13 @@ def with_own_times(text: str, store: StoreSettings, data: Dataset) -> str:
     return text.replace('bucket: "tallystream"', f'bucket: "{store.bucket}"')
 
 
-def ask_flux(query: Query, store: StoreSettings, data: Dataset) -> list[dict[str, Any]]:
-    """Return the rows of the response to a Flux query."""
+def ask(query: Query, store: StoreSettings, data: Dataset) -> Response:
+    """Return the response to a query."""
     from influxdb_client import InfluxDBClient
 
     with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
         tables = client.query_api().query(with_own_times(query.flux, store, data))
-        return [row.values for table in tables for row in table.records]
-
-
-def ask_influxql(query: Query, store: StoreSettings, data: Dataset) -> list[dict[str, Any]]:
-    """Return the rows of the response to all statements of an InfluxQL query; the tags of a series are columns."""
-    parameters = urllib.parse.urlencode(
-        {"db": store.bucket, "q": with_own_times(query.influxql, store, data), "epoch": "ms"}
-    )
-    request = urllib.request.Request(
-        f"{store.where}/query?{parameters}", headers={"Authorization": f"Token {store.token}"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        results = json.load(response)["results"]
-    rows: list[dict[str, Any]] = []
-    for result in results:
-        assert "error" not in result, result
-        for series in result.get("series", ()):
-            tags, names = series.get("tags", {}), series["columns"]
-            rows += [tags | dict(zip(names, values, strict=True)) for values in series["values"]]
-    return rows
+        return Response([row.values for table in tables for row in table.records])
 
 
 PAGE = read_page()
@@ -175,64 +151,60 @@ def filled(influxdb: Influx) -> Iterator[tuple[StoreSettings, Dataset]]:
         yield store, data
 
 
-def _ms(value: Any) -> int:
-    return round(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
-
-
 class Response:
-    """The rows of a response in either language; `name` is InfluxQL's name of the value."""
+    """The rows of a response."""
 
-    def __init__(self, rows: list[dict[str, Any]], *, flux: bool) -> None:
-        self.rows, self.flux = rows, flux
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
 
-    def values(self, name: str) -> list[Any]:
+    def values(self) -> list[Any]:
         """Return the values."""
-        return [row["_value" if self.flux else name] for row in self.rows]
+        return [row["_value"] for row in self.rows]
 
-    def by(self, name: str, *tags: str) -> dict[Any, Any]:
+    def by(self, *tags: str) -> dict[Any, Any]:
         """Return the values by the values of one or several tags."""
         keys = [tuple(row[tag] for tag in tags) if len(tags) > 1 else row[tags[0]] for row in self.rows]
-        return dict(zip(keys, self.values(name), strict=True))
+        return dict(zip(keys, self.values(), strict=True))
 
-    def over_time(self, name: str) -> dict[int, Any]:
+    def over_time(self) -> dict[int, Any]:
         """Return the values by time, in ms."""
-        times = (_ms(row["_time" if self.flux else "time"]) for row in self.rows)
-        return dict(zip(times, self.values(name), strict=True))
+        times = (round(row["_time"].timestamp() * 1000) for row in self.rows)
+        return dict(zip(times, self.values(), strict=True))
 
 
 def _period(response: Response, data: Dataset) -> tuple[object, object]:
     first, last = (data.total("orders", moment) for moment in (data.begin_ms, data.end_ms))
     assert last - first == 333 * (50 + 7)  # seconds multiplied by the growth of two topics in a second
-    return response.values("sum"), [last - first] if response.flux else [first, last]
+    return response.values(), [last - first]
 
 
 def _worst(response: Response, data: Dataset) -> tuple[object, object]:
     seconds = {state.group: state.time_lag.seconds if state.time_lag else 0.0 for state in data.rounds.states}
     worst = max(seconds, key=lambda group: seconds[group])
     assert seconds[worst] > 0
-    return response.by("top", "group"), {worst: seconds[worst]}
+    return response.by("group"), {worst: seconds[worst]}
 
 
 def _statuses(response: Response, data: Dataset) -> tuple[object, object]:
     statuses = {state.group: state.evaluation.status.name for state in data.rounds.states}
     assert len(set(statuses.values())) > 1
-    return response.by("last", "group"), statuses
+    return response.by("group"), statuses
 
 
 CHECKS: dict[str, Callable[[Response, Dataset], tuple[object, object]]] = {
-    "The total now": lambda response, data: (response.values("sum"), [data.total("orders")]),
-    "The rate per minute": lambda response, data: (response.over_time("sum"), data.minutes()),
+    "The total now": lambda response, data: (response.values(), [data.total("orders")]),
+    "The rate per minute": lambda response, data: (response.over_time(), data.minutes()),
     "Totals by app": lambda response, data: (
-        response.by("sum", "app"),
+        response.by("app"),
         {app: data.total(app) for app in ("orders", "billing")},
     ),
     "Living instances": lambda response, data: (
-        response.by("last", "app", "topic"),
+        response.by("app", "topic"),
         {(app, topic): 2 for app, topic, _ in data.TOPICS},
     ),
-    "Restarts, as annotations for a graph": lambda response, data: (response.over_time("text"), dict(data.restarts)),
-    "The 99th percentile over time": lambda response, data: (response.over_time("max"), data.highest_p99()),
-    "The total at a moment": lambda response, data: (response.values("sum"), [data.total("orders", data.begin_ms)]),
+    "Restarts, as annotations for a graph": lambda response, data: (response.over_time(), dict(data.restarts)),
+    "The 99th percentile over time": lambda response, data: (response.over_time(), data.highest_p99()),
+    "The total at a moment": lambda response, data: (response.values(), [data.total("orders", data.begin_ms)]),
     "What was processed in a period": _period,
     "The consumer group with the oldest unread record": _worst,
     "The status of every group now": _statuses,
@@ -242,11 +214,10 @@ CHECKS: dict[str, Callable[[Response, Dataset], tuple[object, object]]] = {
 
 @pytest.mark.parametrize("query", PAGE, ids=[query.title for query in PAGE])
 def test_a_query_of_the_page_is_right(query: Query, filled: tuple[StoreSettings, Dataset]) -> None:
-    """In Flux and in InfluxQL, the response equals the value that is computed from the points."""
+    """The response equals the value that is computed from the points."""
     store, data = filled
-    for rows, flux in ((ask_flux(query, store, data), True), (ask_influxql(query, store, data), False)):
-        actual, expected = CHECKS[query.title](Response(rows, flux=flux), data)
-        assert actual == expected, "Flux" if flux else "InfluxQL"
+    actual, expected = CHECKS[query.title](ask(query, store, data), data)
+    assert actual == expected
 
 
 def test_there_are_ten() -> None:

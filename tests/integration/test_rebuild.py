@@ -126,7 +126,6 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
     assert visible_shards(access, topics) == 1
 
     with closing(Lease(topics.ledger, {"bootstrap.servers": servers}, prefix=topic_prefix)) as lease:
-        lease.join()
         lease.wait(stopped=lambda: False)
         monkeypatch.setattr("tallystream_aggregator.jobs.rebuild.WAIT_S", 1.0)
         settings = RebuildSettings(Cluster(servers, topic_prefix), shards=2)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.spark_flights import Flights
-from support.spark_jobs import CONNECTORS
+from support.spark_flights import CONNECTORS, Flights
 from support.wait import wait_until
 
 if TYPE_CHECKING:

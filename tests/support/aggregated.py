@@ -18,7 +18,7 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.loop import ShardLoop
-from tallystream_aggregator.stream.positions import LoopId, by_place, by_topic
+from tallystream_aggregator.stream.positions import LoopId, by_place, by_topic, lowest, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -70,10 +70,8 @@ class Aggregated(Direct):
         self._programs = Programs(self.cluster.now_ms, shards, removals=removals)
         self._fleet._processes = [Process(f"otlp-{number}") for number in range(3)]
         self._generation = 0
-        self._ends: dict[int, dict[Place, int]] = {}  # of each shard's last epoch
-        self._written: dict[str, dict[str, int]] = {}
-        self.fail = self._kill
         self.start()
+        self.fail = self._kill
 
     def _kill(self, what: str) -> None:
         if self._chance.random() < self._kills:
@@ -88,16 +86,18 @@ class Aggregated(Direct):
         stores = getattr(self, "_stores", {}) if keep else {}
         self._stores = {shard: stores.get(shard, Batch(0)) for shard in range(self.shards + 1)}
         self._loops: dict[int, EpochLoop] = {}
-        self._ends.clear()
         self._open()
 
-    def _open(self, **fields: Any) -> None:
-        settings = {"forget_after_ms": self.rules["forget_after_ms"], "otlp": list(self.rules["otlp_topics"])}
-        tags = {"drop_tags": self.tags.drop, "keep_tags": self.tags.keep}
-        self._write("opened", shards=self.shards, **settings, **tags, **fields)
-
-    def _write(self, kind: Any, **fields: Any) -> None:
-        row = LedgerRow(kind=kind, generation=self._generation, ts=self.cluster.now_ms, **fields)
+    def _open(self) -> None:
+        rows = [visible_row(self.broker, Place(TOPICS.table, shard), shard) for shard in range(self.shards)]
+        row = LedgerRow(
+            generation=self._generation,
+            end=by_topic(lowest(by_place(row.positions) for row in rows if row is not None)) if all(rows) else {},
+            shards=self.shards,
+            forget_after_ms=self.rules["forget_after_ms"],
+            max_table_bytes=self.table.max_table_bytes,
+            otlp=list(self.rules["otlp_topics"]),
+        )
         self.cluster.append(Place(TOPICS.ledger, 0), None, ledger.encode(row))
 
     def _loop(self, shard: int) -> EpochLoop:
@@ -115,22 +115,13 @@ class Aggregated(Direct):
         self._batch += 1
         store = self._stores[shard].copy(self._batch)
         try:
-            report = self._loop(shard).run_epoch(store, (self._generation, self._batch), seconds)
+            self._loop(shard).run_epoch(store, (self._generation, self._batch), seconds)
         except Killed:
             del self._loops[shard]
             if self._chance.random() < 0.2:
                 self._stores[shard] = Batch(0)  # the checkpoint is lost
             return
         self._stores[shard] = store
-        if shard < self.shards and report.positions:
-            self._ends[shard] = by_place(report.positions)
-        if len(self._ends) == self.shards:
-            first = self._ends[0]
-            lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}
-            if by_topic(lowest) != self._written:
-                self._written = by_topic(lowest)
-                otlp = [topic for topic in self.rules["otlp_topics"] if topic in self._written]
-                self._write("epoch", batch=self._batch, end=self._written, otlp=otlp)
 
     @property
     def loops(self) -> range:
@@ -146,9 +137,8 @@ class Aggregated(Direct):
             writer.commit(resharder.run((self._generation, 0), shards=shards, sum_tags=tags).records)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
             self._end_transactions()
-            self._open(end=by_topic(self.published() or {}))
-        self._kills = kills
         self.start(keep=False)
+        self._kills = kills
 
     # The applications.
 

@@ -10,11 +10,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
-from support.kafka import Key, TopicRecord, committed, end_offsets, latest_sums, read_topic
+from support.kafka import Key, TopicRecord, committed, latest_sums, read_topic
 from support.replayed import lasting, replay
 from support.tables import sums_of
 from support.wait import wait_until
-from tallystream_aggregator.table.records.decode import CLOCK_KEY
 from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
@@ -145,28 +144,6 @@ def assert_rows_are_cuts(broker: KafkaBroker, topics: Topics, rows: Sequence[Top
             read = [one for one in records if one.offset < positions.get(str(one.partition), 0)]
             found = sums_of(restore(copy.deepcopy(latest)).states)
             assert not replay(read, shards=len(shards)).differing(found), positions
-
-
-def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
-    """Check that the loop's epochs in the ledger have no gap up to the end of `metrics`, and that generations rise.
-
-    A row may be written twice. A clock record may be appended after the last epoch.
-    """
-    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
-    at, seen = dict[str, int](), set[tuple[int, int]]()
-    for row in rows:
-        if row["kind"] != "epoch" or (row["generation"], row["batch"]) in seen:
-            continue
-        seen.add((row["generation"], row["batch"]))
-        start, end = (row.get(name, {}).get(topics.metrics, {}) for name in ("start", "end"))
-        assert {partition: start.get(partition, 0) for partition in end} == {p: at.get(p, 0) for p in end}
-        at = end
-    ends = end_offsets(broker.bootstrap_servers, topics.metrics)
-    assert all(at[str(partition)] <= end for partition, end in ends.items())
-    records = read_topic(broker.bootstrap_servers, topics.metrics)
-    assert all(record.key == CLOCK_KEY for record in records if record.offset >= at[str(record.partition)])
-    generations = [row["generation"] for row in rows if row["kind"] == "opened"]
-    assert generations == sorted(set(generations))
 
 
 def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -57,33 +55,3 @@ def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
         yield consumer
     finally:
         consumer.close()
-
-
-OFFSET_COMMIT, DELETE_GROUPS = 8, 42
-"""Keys of requests in Kafka's protocol."""
-
-
-def commit_without_group_id(broker: KafkaBroker, topic: str, offset: int) -> None:
-    """Commit an offset under the empty group ID, as an old client without a group.id does (OffsetCommit, version 2)."""
-    body = _text("") + struct.pack(">i", -1) + _text("") + struct.pack(">qi", -1, 1) + _text(topic)
-    answer = _request(broker, OFFSET_COMMIT, 2, body + struct.pack(">iiqh", 1, 0, offset, -1))
-    assert answer[-2:] == b"\0\0"
-
-
-def delete_group_without_id(broker: KafkaBroker) -> None:
-    """Delete that group (DeleteGroups, version 0)."""
-    assert _request(broker, DELETE_GROUPS, 0, struct.pack(">i", 1) + _text(""))[-2:] == b"\0\0"
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
-def _request(broker: KafkaBroker, key: int, version: int, body: bytes) -> bytes:
-    """Send a request of an old version, whose header has no tags, and return the response."""
-    host, port = broker.bootstrap_servers.split(":")
-    message = struct.pack(">hhi", key, version, 1) + _text("test") + body
-    with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as answers:
-        connection.sendall(struct.pack(">i", len(message)) + message)
-        (length,) = struct.unpack(">i", answers.read(4))
-        return answers.read(length)

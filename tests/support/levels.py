@@ -225,8 +225,7 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
         found[names.SUM_TIME, frozenset(labels.items())] = ts_ms / 1000
         for field, value in fields.items():
             place = names.place(name, tags["metric_type"], field)
-            more = {key: text for key, text in (("quantile", place.quantile), ("le", place.le)) if text}
-            found[place.family, frozenset((labels | more).items())] = value
+            found[place.family, frozenset((labels | dict(place.labels)).items())] = value
     return found
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tallystream_aggregator.verify.lives import Settings, sum_of
+from tallystream_aggregator.verify.lives import Settings, Tags
 from tallystream_aggregator.verify.published import NO_NUMBERS, read_sum, unequal
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.tags import Tags
+from tallystream_aggregator.verify.sums import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ class Replayed:
     @property
     def events(self) -> Counter[tuple[str, str, str, str, int, str]]:
         """How often each event is there."""
-        return Counter(self.table.events)
+        return Counter(self.table.noted.events)
 
     @property
     def keys(self) -> set[Key]:

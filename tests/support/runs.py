@@ -25,7 +25,7 @@ FORGET_AFTER_MS = 50_000
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}
 RULES |= {"max_metrics": 8, "max_table_bytes": 40_000}
 UNLIMITED: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}
-"""For tables of several shards, or that begin again from rows: docs/table.md exempts the limit of metrics per app."""
+"""For tables that begin again from rows: docs/table.md exempts the memory of the table."""
 
 
 def new_tables(records: Iterable[TopicRecord], rules: Mapping[str, Any], *args: Any, **kwargs: Any) -> Tables:
@@ -52,7 +52,7 @@ def check(
         if not any(map(may_lower_counts, read)):
             require_no_fall(before, tables.sums)
     require_equal(tables, replayed)
-    assert sum(state.stale for state in tables.states) == replayed.table.stale
+    assert sum(state.stale for state in tables.states) == replayed.table.noted.stale
     assert sum(state.records for state in tables.states) == len(records)
 
 

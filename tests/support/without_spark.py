@@ -23,6 +23,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor
     from tallystream_aggregator.stream.epochs import EpochRow
@@ -31,8 +33,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.simulation.checkpoints import Batch, BatchTakenError
 from tallystream_aggregator.jobs.aggregate import driver, job
-from tallystream_aggregator.spark.epochs.processor import cells
-from tallystream_aggregator.spark.epochs.task import EPOCH_ROW
 from tallystream_cli import main
 
 KEPT = 10
@@ -131,7 +131,7 @@ class Query:
         return batch.number, row
 
     def _report(self, found: list[tuple[int, EpochRow]], began_s: float) -> None:
-        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for _, row in found]
+        shards = [msgspec.json.encode(row).decode() for _, row in found]
         self.lastProgress = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),

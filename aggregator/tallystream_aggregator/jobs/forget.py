@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.positions import by_place, summed, visible_row
 from tallystream_aggregator.stream.restore import rows_of
-from tallystream_aggregator.table.records.shards import instances
+from tallystream_aggregator.table.records.decode import shard_of
 from tallystream_aggregator.table.restore import read_row
 from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.records.decode import Forget
     from tallystream_aggregator.table.restore import TableRow
+
+INSTANCE = "tallystream-aggregator"
+"""An instance ID without metrics, as is this ID with a number behind it: it stands for a shard (`_instances`)."""
 
 EVERY_S = 0.5
 """Seconds between two looks at what is published."""
@@ -141,7 +145,7 @@ def _of_each_shard(published: Sequence[PositionsRow], forget: Forget) -> list[Pr
     """Return a record for each shard in each partition: a record is ordered only with others of its partition."""
     places = sorted({place for row in published for place in by_place(row.positions)})
     value = msgspec.structs.replace(forget, shards=len(published)).value()
-    keys = instances(len(published)).values()
+    keys = _instances(len(published)).values()
     return [ProducerRecord(place.topic, key.encode(), value, place.partition) for place in places for key in keys]
 
 
@@ -201,3 +205,14 @@ def has_reached(row: PositionsRow | None, ends: Positions) -> bool:
     """
     reached = {} if row is None else summed(row)
     return row is not None and all(reached.get(place, 0) >= end for place, end in ends.items())
+
+
+def _instances(shards: int) -> dict[int, str]:
+    """Return an instance ID for each shard. One of them is `INSTANCE`."""
+    found: dict[int, str] = {}
+    for number in count():
+        instance = f"{INSTANCE}-{number}" if number else INSTANCE
+        found.setdefault(shard_of(instance.encode(), shards), instance)
+        if len(found) == shards:
+            return found
+    raise AssertionError

@@ -86,7 +86,6 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
             raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
-        lease.join()
         until_s = time.monotonic() + WAIT_S
         if not lease.wait(stopped=lambda: stop.is_set() or time.monotonic() > until_s):
             if stop.is_set():
@@ -102,17 +101,8 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
-            shards, tags = done.new
-            changed = msgspec.structs.replace(
-                opened,
-                generation=generation,
-                ts=int(time.time() * 1000),
-                end=by_topic(done.positions),
-                shards=shards,
-                drop_tags=tags.drop,
-                keep_tags=tags.keep,
-            )
-            generations.write([changed], done.records)
+            changed = msgspec.structs.replace(opened, end=by_topic(done.positions), shards=done.new.shards)
+            generations.change(changed, done.records)
         except StoppedError:
             return False
         except BrokerError as error:
@@ -123,20 +113,18 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
 
 
 def _opened(broker: Broker, topics: Topics) -> LedgerRow:
-    """Return the newest start of an aggregator in the ledger, without its positions.
-
-    It has the settings with which records were applied.
+    """Return the newest row of the ledger, which has the settings with which records were applied, without its start.
 
     Raises:
         TallystreamError: there is none.
     """
-    opened = newest_row(broker, topics, "opened")
+    opened = newest_row(broker, topics)
     if opened is None:
         raise TallystreamError(
             f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
             "aggregator, stop it, and run this again."
         )
-    return msgspec.structs.replace(opened, start={}, end={})
+    return msgspec.structs.replace(opened, start={})
 
 
 def _table_settings(opened: LedgerRow) -> TableSettings:

@@ -141,7 +141,6 @@ def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None
         tail, mapper = Tail(broker, places), PointMapper(topics)
         shipper = Shipper(lease, tail, mapper, sink, letters, stop=stop, health=health)
         stack.callback(shipper.close)
-        lease.join()
         health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file

@@ -43,7 +43,7 @@ class LeaseError(TallystreamError):
 
 
 class Lease:
-    """One member's claim to the lease of a group: it has partition 0 of `topic`. For one thread.
+    """One member's claim to the lease of a group, from now on: it has partition 0 of `topic`. For one thread.
 
     `prefix` is that of the topics. `others` are topics whose offsets the holder commits, too. `times` counts how often
     it got the lease: somebody else may have had it meanwhile.
@@ -58,7 +58,7 @@ class Lease:
         group: str = GROUP,
         others: Sequence[str] = (),
     ) -> None:
-        self._topic, self._others = topic, others
+        self._topic = topic
         self._held = False
         self.times = 0
         self._consumer = clients.consumer(
@@ -72,11 +72,8 @@ class Lease:
                 "max.poll.interval.ms": 86_400_000,
             }
         )
-
-    def join(self) -> None:
-        """Request the lease, and return at once."""
         self._consumer.subscribe(
-            [self._topic, *self._others], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
+            [topic, *others], on_assign=self._assigned, on_revoke=self._on_lost, on_lost=self._on_lost
         )
         self._consumer.poll(0)
 

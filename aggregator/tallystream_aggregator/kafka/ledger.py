@@ -1,13 +1,13 @@
-"""The ledger, the topic `metrics-ledger`: which offsets each epoch of the loop covered, and when it ran.
+"""The ledger, the topic `metrics-ledger`: who began to write the table, when, where, and with which settings.
 
-A driver takes its generation in the ledger before its query starts (`jobs.aggregate.generations`). The rows of epochs
-are for people and for `verify`: they say which offsets were read at a time, and how the table was set up.
+A driver takes its generation in the ledger before its query starts (`jobs.aggregate.generations`). The settings are for
+people, for `rebuild` and for `verify`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,37 +21,28 @@ log = logging.getLogger(__name__)
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One row. `kind` "opened": a driver took this generation. "epoch": an epoch ended, `batch` of Spark.
+    """One row: at the time `ts`, in epoch ms, a driver took this generation, or `rebuild` changed the layout.
 
-    `start` and `end` map topic → partition → the next offset to read, so an epoch covers start <= offset < end. Of
-    several shards, these are the offsets that all have reached. `ts` is the time of the epoch's start in epoch ms.
+    `start` and `end` map topic → partition → the next offset to read. A driver that begins a table has its `start`,
+    above 0 where earlier records were left out. Otherwise `end` are the positions that all shards had published.
 
-    A row "opened" of a driver that begins a table has its `start`, above 0 where earlier records were left out. That of
-    a command that gave the table another layout has the `end` at which it did.
-    It has the table's number of `shards`, the tags that the sums do not have, `drop_tags`, or the only ones that they
-    have, `keep_tags`, and the settings with which records are applied: `forget_after_ms`, the time after which lives
-    are forgotten, `max_table_bytes`, and `otlp`, the topics of OTLP metrics. A row "epoch" has those among the topics
-    of `end`.
+    The row has the table's number of `shards`, and the settings with which records are applied: `forget_after_ms`, the
+    time after which lives are forgotten, `max_table_bytes`, and `otlp`, the topics of OTLP metrics.
     """
 
     v: int = 1
-    kind: Literal["opened", "epoch"]
     generation: int = 0
-    batch: int = -1
     ts: int = 0
     start: Offsets = {}
     end: Offsets = {}
-    shards: int = 0
-    forget_after_ms: int = 0
-    max_table_bytes: int = 0
-    drop_tags: tuple[str, ...] = ()
-    keep_tags: tuple[str, ...] | None = None
+    shards: int
+    forget_after_ms: int
+    max_table_bytes: int
     otlp: list[str] = []
 
 
 _encoder = msgspec.json.Encoder()
-decode = json_decoder(LedgerRow)
-"""Returns the row in a value. If it is not one, it raises msgspec.DecodeError."""
+_decode = json_decoder(LedgerRow)
 
 
 def encode(row: LedgerRow) -> bytes:
@@ -63,7 +54,7 @@ def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
     """Yield the rows in `values`. A value that is not a row of the ledger is skipped with a warning."""
     for value in values:
         try:
-            row = decode(value or b"")
+            row = _decode(value or b"")
         except msgspec.DecodeError as error:
             log.warning("a record of the ledger is not a row and is skipped: %s", error)
         else:

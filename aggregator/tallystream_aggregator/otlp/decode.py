@@ -77,23 +77,15 @@ def read(value: bytes) -> list[ResourceData]:
         OtlpError: it is neither.
     """
     parts = None if value.startswith(b"{") else _parts(value)
-    if parts is not None:
-        known = [
-            ResourceData(resource, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
-            for part in parts
-            if (resource := _resources.find(part.resource)) is not None
-        ]
-        if [len(one.scopes) for one in known] == [len(part.scopes) for part in parts] and known:
-            return [one for one in known if one.scopes]
+    known = [data for part in parts or () if (data := _known(part)) is not None]
+    if known and len(known) == len(parts or ()):
+        return [data for data in known if data.scopes]
     found: list[ResourceData] = []
     for place, one in enumerate(_parsed(value).resource_metrics):
-        if parts is None:
-            scopes = [(scope, scope.SerializeToString()) for scope in one.scope_metrics if scope.metrics]
-        else:
-            scopes = [pair for pair in zip(one.scope_metrics, parts[place].scopes, strict=True) if pair[0].metrics]
+        part = _serialized(one) if parts is None else parts[place]
+        scopes = [pair for pair in zip(one.scope_metrics, part.scopes, strict=True) if pair[0].metrics]
         if scopes:  # most messages of a hostile record have nothing
-            raw = one.resource.SerializeToString() if parts is None else parts[place].resource
-            found.append(ResourceData(_resources.read(one.resource, raw), scopes))
+            found.append(ResourceData(_resources.read(one.resource, part.resource), scopes))
     return found
 
 
@@ -102,6 +94,17 @@ class _Part(NamedTuple):
 
     resource: bytes
     scopes: list[bytes]
+
+
+def _serialized(data: pb.ResourceMetrics) -> _Part:
+    return _Part(data.resource.SerializeToString(), [scope.SerializeToString() for scope in data.scope_metrics])
+
+
+def _known(part: _Part) -> ResourceData | None:
+    """Return the data of a resource if it and all of its scopes were read before."""
+    resource = _resources.find(part.resource)
+    scopes = [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None]
+    return None if resource is None or len(scopes) < len(part.scopes) else ResourceData(resource, scopes)
 
 
 def _parts(value: bytes) -> list[_Part] | None:

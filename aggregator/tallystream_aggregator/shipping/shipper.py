@@ -70,9 +70,6 @@ class NoLease:
 
     held, times = True, 1
 
-    def join(self) -> None:
-        """Do nothing."""
-
     def check(self, seconds: float = 0.0) -> None:
         """Wait for some seconds."""
         time.sleep(seconds)
@@ -196,6 +193,7 @@ class Shipper:
         if now_s >= self._ask_due_s:
             self._ends = {place: found.stable for place, found in self._tail.ask().items()}
             self._answered_s, self._ask_due_s = now_s, now_s + ASK_INTERVAL_S
+            status.waiting_for = self._awaited()
             status.checked()
 
     def _note(self, records: int, points: int, rejected: int) -> None:
@@ -207,12 +205,14 @@ class Shipper:
         metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
 
     def _is_ready(self) -> bool:
-        status = self._health.status
-        silence_s = time.monotonic() - self._answered_s
-        status.waiting_for = BROKERS if silence_s > MAX_SILENCE_S else None
+        self._health.status.waiting_for = self._awaited()
+        return self._health.status.unready_reason() is None
+
+    def _awaited(self) -> str | None:
+        """Return what the shipper waits for while no write fails."""
         if self._latest is not None and self._latest.stale_reason() is not None:
-            status.waiting_for = SUMS
-        return status.unready_reason() is None
+            return SUMS
+        return BROKERS if time.monotonic() - self._answered_s > MAX_SILENCE_S else None
 
     def _write(self, points: Sequence[Point]) -> int | None:
         """Write the points, in order. Return how many the store rejects, None if nothing may be committed.
@@ -257,7 +257,7 @@ class Shipper:
                 if attempt > 1:
                     log.info("available again after %d attempts", attempt)
                 status.checked()
-                status.waiting_for = None
+                status.waiting_for = self._awaited()
                 return len(rejected)
         return None
 

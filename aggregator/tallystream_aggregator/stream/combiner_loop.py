@@ -151,7 +151,7 @@ class CombinerLoop(EpochLoop):
     def _end_epoch(self, store: Store) -> None:
         """Nothing is stored."""
         del store
-        self._report.positions = by_topic(self._combined.positions)
+        self._report.reached = bool(self._combined.positions)
 
 
 class Combined:

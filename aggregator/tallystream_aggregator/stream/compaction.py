@@ -20,9 +20,9 @@ from tallystream_aggregator.table.records.decode import (
     read_key,
     read_short_form,
     read_value,
+    shard_of,
 )
 from tallystream_aggregator.table.records.refusals import Refusal
-from tallystream_aggregator.table.records.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import (
     BrokerError,
     Output,
@@ -76,23 +75,22 @@ class StepFailedError(TallystreamError):
 class EpochRow(msgspec.Struct):
     """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
 
-    `records` were read, `sums` and `rows` (of `metrics-table`) were published. `restarts` counts how often the loop
-    began at what is published. `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the
-    stored table. `stopped` tells that a stop is requested: no step follows. `positions` are those at the epoch's end,
-    all of which is published. They are empty if it ended before the published positions were reached.
+    `records` were read, and `sums` published. `restarts` counts how often the loop began at what is published.
+    `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the stored table. `stopped` tells
+    that a stop is requested: no step follows. `reached` tells that the published positions were reached, and that there
+    are some.
     """
 
     shard: int
     steps: int = 0
     records: int = 0
     sums: int = 0
-    rows: int = 0
     restarts: int = 0
     seconds: float = 0.0
     waited_s: float = 0.0
     state_bytes: int = 0
     stopped: bool = False
-    positions: Offsets = {}
+    reached: bool = False
 
 
 class EpochLoop(ABC):

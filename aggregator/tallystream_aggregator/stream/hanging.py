@@ -30,7 +30,7 @@ from tallystream_aggregator.stream.positions import (
     visible_row,
 )
 from tallystream_aggregator.stream.reading import backwards, read_range
-from tallystream_aggregator.table.records.shards import shard_of
+from tallystream_aggregator.table.records.decode import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -195,7 +195,7 @@ def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
         new = list(stored(layout.others_of(snapshot.metrics)))
         if {row.seq for row in others} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
             return False
-        rows.sums.replace_current(life, layout.others, old, new)  # type: ignore[arg-type]  # none is refused
+        rows.sums.replace_current(life, layout.others, list(zip(old, new, strict=True)))  # type: ignore[arg-type]  # none is refused
         for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
             row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     rows.sums.add_differences(life, layout, differences)
@@ -259,7 +259,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     before = life.parts.get(snapshot.part, 0)
     if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
         merged = merge_values(kind, row.values, values)
-        rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
+        rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
     fell = snapshot.seq > row.seq and count_falls(kind, row.values, values)
@@ -271,7 +271,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     was_current = not life.complete or row.seq == before
     if was_current and (not life.complete or seq == max(before, snapshot.seq)):
         if is_changed or seq == snapshot.seq > before:
-            rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
+            rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
     elif was_current or is_changed:
         rows.sums.will_change(life, (number,))
     if is_changed:

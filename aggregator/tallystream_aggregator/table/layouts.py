@@ -64,7 +64,7 @@ class Layout:
         self._has_tags = any(self._tags)
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
         self._places_of_others = [at for at, one in enumerate(columns) if one.type is not Counter]
-        self.others = [numbers[at] for at in self._places_of_others]
+        self.others = tuple(numbers[at] for at in self._places_of_others)
         self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.layouts import metric_count
-from tallystream_aggregator.table.rows import LifeNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -304,9 +303,10 @@ class Lives:
         self.changed = set()
         return lives, gone
 
-    def counts(self) -> LifeNumbers:
+    def counts(self) -> dict[str, int]:
         """Return how many lives there are, living ones, instances that have one of these, and rows."""
-        return LifeNumbers(self.number, self._living_lives, len(self._living), self.rows)
+        living = {"living": self._living_lives, "instances": len(self._living)}
+        return {"lives": self.number, "rows": self.rows} | living
 
     def _set_due(self, life: Life) -> None:
         if life.living:

@@ -16,9 +16,8 @@ from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from tallystream_aggregator.table.arithmetic.metric_types import Stored
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.lives import Lives
@@ -43,8 +42,8 @@ class MetricSums:
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._changed: set[int] = set()
-        self._waiting: list[tuple[Sequence[int], Sequence[Stored], Sequence[Stored]]] = []  # old and new values
-        self._number_waiting = 0  # of the metrics in it
+        self._waiting: defaultdict[tuple[int, ...], list[list[Change]]] = defaultdict(list)  # by the metrics
+        self._number_waiting = 0  # of these changes
         self._differences: dict[Layout, list[int]] = {}
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
@@ -74,7 +73,7 @@ class MetricSums:
             if number not in before:
                 before[number] = self._contribution(life, number)
 
-    def replace_current(self, life: Life, numbers: Sequence[int], old: Sequence[Stored], new: Sequence[Stored]) -> None:
+    def replace_current(self, life: Life, numbers: tuple[int, ...], changes: list[Change]) -> None:
         """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
         So neither lives nor instances are counted again, and all changes of a metric are made together.
@@ -82,7 +81,7 @@ class MetricSums:
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
             return
-        self._waiting.append((numbers, old, new))
+        self._waiting[numbers].append(changes)
         self._number_waiting += len(numbers)
         if self._number_waiting >= MAX_WAITING:
             self._apply_waiting()
@@ -190,15 +189,14 @@ class MetricSums:
 
     def _apply_waiting(self) -> None:
         """Apply the changes of rows that stay current."""
-        changes: defaultdict[int, list[Change]] = defaultdict(list)
-        for numbers, old, new in self._waiting:
+        for numbers, snapshots in self._waiting.items():
             self._changed.update(numbers)
-            for number, before, after in zip(numbers, old, new, strict=True):
-                if before != after:
-                    changes[number].append((before, after))
-        for number, some in changes.items():
-            self[number].replace_all(some)
-        self._waiting, self._number_waiting = [], 0
+            for number, column in zip(numbers, zip(*snapshots, strict=True), strict=True):
+                changes = [change for change in column if change[0] != change[1]]
+                if changes:
+                    self[number].replace_all(changes)
+        self._waiting.clear()
+        self._number_waiting = 0
 
     def _replace_changed(self, instance: str, changing: dict[int, tuple[Life, Before]]) -> None:
         """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""

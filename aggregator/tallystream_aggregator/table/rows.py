@@ -118,15 +118,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     sum_tags: SumTags = SumTags()
 
 
-class LifeNumbers(NamedTuple):
-    """The lives, the living ones among them, the instances that have one of these, and the rows."""
-
-    lives: int
-    living: int
-    instances: int
-    rows: int
-
-
 class TableRecord(NamedTuple):
     """A record of `metrics-table`. If `row` is None, the record is deleted."""
 
@@ -262,11 +253,10 @@ def _forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
     return TableRecord(_json.encode(["forgotten", state.shard, app, kind, name, tags]), row)
 
 
-def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
-    """Return the record with the progress of the shard and the numbers of its lives."""
-    same = {name: getattr(state, name) for name in OF_SHARD}
-    clocks, offsets = dict(state.clocks), dict(state.offsets)
-    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts._asdict())
+def shard_row(state: State, counts: dict[str, int]) -> TableRecord:
+    """Return the record with the progress of the shard and the numbers of its lives, by field of `ShardRow`."""
+    same: dict[str, Any] = {name: getattr(state, name) for name in OF_SHARD} | counts
+    row = ShardRow(**same, clocks=dict(state.clocks), offsets=dict(state.offsets), metrics=len(state.metrics))
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 

@@ -6,6 +6,7 @@ same records give the same table, dead letters and events, whenever its changes 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -26,10 +27,10 @@ from tallystream_aggregator.table.records.decode import (
     read_clock,
     read_key,
     read_value,
+    shard_of,
 )
 from tallystream_aggregator.table.records.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
-from tallystream_aggregator.table.records.shards import is_otlp, shard_of
 from tallystream_aggregator.table.rows import shard_row
 from tallystream_aggregator.table.state import Removed
 
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
+
+
+_FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')
+"""The begin of a forget record in an OTLP topic."""
 
 
 class Changes(NamedTuple):
@@ -147,7 +152,7 @@ class Table:
         """Apply one record, and add what is refused of it. Return how far its run may go."""
         if record.topic in self.settings.otlp_topics:  # without clock records
             forget_lives(self._rows, record.partition_name, record.clock_ms)
-            if is_otlp(record, self.settings.otlp_topics):
+            if record.value is not None and _FORGET.match(record.value) is None:
                 self._apply_otlp(record, refused, is_own=is_own)
             elif is_own:
                 return self._apply_keyed(record, message, refused)

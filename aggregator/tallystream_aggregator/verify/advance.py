@@ -21,7 +21,7 @@ RawRecord = tuple[int, int, bytes | None, bytes | None]
 
 
 class Change(NamedTuple):
-    """From `ends` on, the table has so many shards, and forgets lives after this time, in ms; 0 if it is unknown."""
+    """From `ends` on, the table has so many shards, and forgets lives after this time, in ms."""
 
     ends: Ends
     shards: int
@@ -61,8 +61,7 @@ class Advance:
         """Read up to where the settings of the table change, and change them. All shards have the same positions."""
         self._read([change.ends] * self.replay.shards)
         self.replay.split(change.shards)
-        if change.forget_after_ms:
-            self.replay.forget_after(change.forget_after_ms)
+        self.replay.forget_after(change.forget_after_ms)
 
     def finish(self, shards: Sequence[Ends]) -> None:
         """Read up to the positions of each shard. Nothing can be read after that."""
@@ -99,6 +98,6 @@ class Advance:
         if refused:
             self.letters[partition, offset] += len(refused)
             self.reasons[partition, offset] = refused[0]
-        if self.replay.events:
-            self.events.update((partition, offset, *event) for event in self.replay.events)
-            self.replay.events.clear()
+        if events := self.replay.noted.events:
+            self.events.update((partition, offset, *event) for event in events)
+            events.clear()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream_aggregator.verify.lives import sum_of
 from tallystream_aggregator.verify.published import unequal
+from tallystream_aggregator.verify.sums import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -66,7 +66,7 @@ def compare(
     if letters is not None:
         outcome.letters = _counts(outcome, advance, "dead letters", (letters, advance.letters), advance.reasons.get)
     if events is not None:
-        moved = advance.replay.moved
+        moved = advance.replay.noted.moved
         # Those of an instance in several partitions depend on which one was read first.
         published, made = (
             {event: n for event, n in found.items() if event[4] not in moved} for found in (events, advance.events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -15,22 +16,36 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.reading import committed_records, read_range
-from tallystream_aggregator.verify import ledger
-from tallystream_aggregator.verify.advance import Advance
+from tallystream_aggregator.stream.reading import backwards, committed_records, read_range
+from tallystream_aggregator.verify.advance import PROGRESS_EVERY, Advance, Change
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
-from tallystream_aggregator.verify.published import Moment, PublishedSums, event, is_within, moment, refused_record
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import (
+    Moment,
+    PublishedSums,
+    by_partition,
+    event,
+    is_within,
+    moment,
+    refused_record,
+)
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.topics import committed, newest, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.kafka.clients import Cluster
+    from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.stream.broker import Broker, RawRecord
+    from tallystream_aggregator.verify.lives import Tags
     from tallystream_aggregator.verify.published import Ends, PartitionName
 
 _GROUP = "tallystream-verify"
+
+MAX_WAIT_S = 60.0
+"""The longest wait for the end of a transaction, in seconds."""
+
+PAUSE_S = 0.2
 
 Found = TypeVar("Found")
 Progress = Callable[[str, int, int], None]
@@ -83,6 +98,23 @@ def run(cluster: Cluster, *, progress: Progress = lambda _what, _done, _all: Non
         return _run(cluster, progress)
 
 
+def settings_of(rows: Iterable[LedgerRow], tags: Tags) -> tuple[Settings, list[Change]]:
+    """Return the newest settings of the table that began last, and their changes. The rows are given in their order.
+
+    The sums have these `tags`.
+    """
+    changes: list[Change] = []
+    otlp: set[str] = set()
+    max_table_bytes = Settings().max_table_bytes
+    for row in rows:
+        otlp |= set(row.otlp)
+        max_table_bytes = row.max_table_bytes
+        if row.start:
+            changes.clear()
+        changes.append(Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms))
+    return Settings(max_table_bytes=max_table_bytes, otlp_topics=tuple(sorted(otlp)), tags=tags), changes
+
+
 def _run(cluster: Cluster, progress: Progress) -> Outcome:
     topics = Topics(cluster.topic_prefix)
     kafka = cluster.options
@@ -90,12 +122,10 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     broker = KafkaBroker(kafka, Selection(topics.metrics), _GROUP)
     positions = Positions(broker, topics)
     known = rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
-    settings, changes = ledger.read(known, positions.tags)
+    settings, changes = settings_of(known, positions.tags)
     end = positions.newest
     sums = PublishedSums(end.ends)
-    agg = Place(topics.agg, 0)
-    bounds = settled(broker, agg)
-    for _, _, key, value in () if bounds is None else committed(broker, agg, bounds, partial(progress, "sums read")):
+    for _, _, key, value in committed(broker, Place(topics.agg, 0), partial(progress, "sums read")):
         sums.add(key, value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", cluster.topic_prefix, f"{topics.agg} has no sum")
@@ -157,8 +187,58 @@ def _counted(
 ) -> Counter[Found] | None:
     """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
     place = Place(topic, 0)
-    bounds = settled(broker, place)
+    bounds = broker.bounds([place]).get(place)
     if bounds is None or bounds.first > 0:
         return None
-    records = committed(broker, place, bounds, progress)
+    records = committed(broker, place, progress)
     return Counter(found for *_, value in records if (found := read(value)) is not None)
+
+
+def committed(broker: Broker, place: Place, progress: Callable[[int, int], object]) -> Iterator[RawRecord]:
+    """Yield every committed record of a partition, when all transactions that are open there now have ended.
+
+    `progress` is called after every `PROGRESS_EVERY` records with their number, and about how many there are.
+
+    Raises:
+        BrokerError: the broker sends nothing, or records were deleted before they were read.
+        TallystreamError: as `settled`.
+    """
+    bounds = settled(broker, place)
+    if bounds is None:
+        return
+    for number, record in enumerate(read_range(broker, place, bounds), 1):
+        yield record
+        if number % PROGRESS_EVERY == 0:
+            progress(number, bounds.stable - bounds.first)
+
+
+def settled(broker: Broker, place: Place) -> Bounds | None:
+    """Return the bounds of a partition when all transactions that are open there now have ended; None without it.
+
+    Until then a reader does not see what was committed after the first record of an open transaction.
+
+    Raises:
+        TallystreamError: a transaction does not end, or the broker did not answer.
+    """
+    now = found = broker.bounds([place]).get(place)
+    deadline = time.monotonic() + MAX_WAIT_S
+    while now is not None and found is not None and found.stable < now.end:
+        if time.monotonic() > deadline:
+            raise TallystreamError(f"{place}: a transaction has been open for {MAX_WAIT_S:g} s.")
+        time.sleep(PAUSE_S)
+        found = broker.bounds([place]).get(place)
+    return found
+
+
+def newest(broker: Broker, place: Place, key: bytes) -> bytes | None:
+    """Return the newest value of a key when all transactions that are open now have ended, None if there is none.
+
+    Raises:
+        TallystreamError: as `settled` and `committed`.
+    """
+    bounds = settled(broker, place)
+    for records in () if bounds is None else backwards(broker, place, bounds):
+        for _, _, found, value in reversed(records):
+            if found == key and value is not None:
+                return value
+    return None

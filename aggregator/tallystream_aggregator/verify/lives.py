@@ -1,19 +1,15 @@
-"""The state of the replay, lives and their rows, and the sum of a metric over them."""
+"""Lives and their rows: what the replay keeps of the records of an instance."""
 
 from __future__ import annotations
 
 import struct
-import sys
-from collections import Counter
 from dataclasses import dataclass, field
-from fractions import Fraction
 from operator import attrgetter, lt
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tallystream.record import Histogram
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +25,27 @@ Values = Any
 
 
 @dataclass(frozen=True, slots=True)
+class Tags:
+    """The sums lack the tags `dropped`. If `kept` is not None, they have no other tags (rule 12)."""
+
+    dropped: frozenset[str] = frozenset()
+    kept: frozenset[str] | None = None
+
+    def sum_of(self, identity: Identity) -> Identity:
+        """Return the identity of the sum that a metric is part of."""
+        app, kind, name, tags = identity
+        return app, kind, name, tuple(tag for tag in tags if self._has(tag[0]) or _needs(kind, tag[0]))
+
+    def _has(self, tag: str) -> bool:
+        return tag not in self.dropped and (self.kept is None or tag in self.kept)
+
+
+def _needs(kind: str, tag: str) -> bool:
+    """Return whether the sum would mean nothing without this tag."""
+    return (kind, tag) in (("position", "topic"), ("position", "partition"), ("buckets", "bounds"))
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The numbers in the rules: times in ms, sizes in bytes.
 
@@ -41,7 +58,7 @@ class Settings:
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
     max_table_bytes: int = 2**31
-    """An app may have three quarters of it (docs/table.md, "Limits")."""
+    """That of a shard. An app may have three quarters of it (docs/table.md, "Limits")."""
     otlp_topics: tuple[str, ...] = ()
     """The topics of OTLP metrics."""
     tags: Tags = field(default_factory=Tags)
@@ -92,7 +109,7 @@ def fields_of(kind: str) -> list[str]:
     return [*ADDED[kind][0], *ADDED[kind][1], *(name for name, _ in WIDENING.get(kind, ()))]
 
 
-def _values(kind: str, fields: dict[str, Any]) -> Values:
+def computed(kind: str, fields: dict[str, Any]) -> Values:
     """Return computed values, which are not those of a record. They have no sketch."""
     return SimpleNamespace(**dict.fromkeys(fields_of(kind)) | fields, type=kind, sketch=None)
 
@@ -140,7 +157,7 @@ class Block:
 
     def __init__(self, snapshot: Snapshot, rows: list[Row]) -> None:
         self._rows = rows
-        self._spelling = _spelling(snapshot)
+        self._spelling = _spelling(snapshot.metrics)
         self._counters = [at for at, one in enumerate(snapshot.metrics) if one.type == "counter"]
         self._others = [at for at, one in enumerate(snapshot.metrics) if one.type != "counter"]
         self._counts = self._counts_of(snapshot.metrics)
@@ -150,9 +167,9 @@ class Block:
 
     def replace(self, snapshot: Snapshot) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
-        if _spelling(snapshot) != self._spelling:
-            return False
         metrics, rows = snapshot.metrics, self._rows
+        if _spelling(metrics) != self._spelling:
+            return False
         counts = self._counts_of(metrics)
         others = [(metrics[at], rows[at]) for at in self._others if metrics[at] != rows[at].values]
         if any(map(lt, counts, self._counts)) or not all(_replaces(new, row.values) for new, row in others):
@@ -168,8 +185,7 @@ class Block:
         return True
 
 
-def _spelling(snapshot: Snapshot) -> tuple[list[type], list[str], list[dict[str, str]]]:
-    metrics = snapshot.metrics
+def _spelling(metrics: list[Values]) -> tuple[list[type], list[str], list[dict[str, str]]]:
     return list(map(type, metrics)), list(map(_NAME, metrics)), list(map(_TAGS, metrics))
 
 
@@ -235,104 +251,8 @@ class Life:
             rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
         if not is_above:
             rest |= {name: None for name, _ in WIDENING.get(kind, ())}
-        return Row(_values(kind, {name: getattr(values, name) for name in fields_of(kind)} | rest), row.part, row.seq)
+        return Row(computed(kind, {name: getattr(values, name) for name in fields_of(kind)} | rest), row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
-
-
-Held = tuple[Life, Row, bool]
-"""A life, its row of a metric, and whether the life is living."""
-
-
-def sum_of(kind: str, held: list[Held]) -> dict[str, Any]:
-    """Return the fields of one sum.
-
-    A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
-    """
-    rows = [row for _, row, _ in held]
-    now = [(life, row.values) for life, row, living in held if living and life.newest(row)]
-    fields: dict[str, Any] = {}
-    for name, number in _exact(kind, rows, [values for _, values in now]).items():
-        fields[name], beyond = _within(number)
-        if beyond:
-            fields["overflow"] = True
-    if kind in ("gauge", "updown"):
-        numbers: list[Any] = [values.value for _, values in now]
-        fields |= {"number": len(numbers)} | ({"min": min(numbers), "max": max(numbers)} if numbers else {})
-        if numbers and "overflow" not in fields:
-            fields["mean"] = fields["sum"] / len(numbers)
-    if kind in ("histogram", "timer") and "overflow" not in fields:
-        fields |= _quantiles(rows)
-    bounds = fields.pop("bounds", None)
-    if bounds is not None and fields["counts"] is not None and "overflow" not in fields:
-        fields |= {"bounds": list(struct.unpack(f"<{len(bounds) // 8}d", bounds))} if bounds else {}
-    else:
-        fields.pop("counts", None)
-    fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
-    return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
-
-
-def merged(kind: str, rows: list[Row]) -> Row | None:
-    """Return what stays of rows when their lives are forgotten, None if nothing does. Nothing is rounded."""
-    if kind in ("gauge", "updown"):
-        return None
-    return Row(_values(kind, _exact(kind, rows, [])), lives=sum(row.lives for row in rows), bins=_all_bins(rows))
-
-
-def _exact(kind: str, rows: list[Row], now: list[Values]) -> dict[str, Any]:
-    """Return the exact sums and the widest range. `now` are the values that are current."""
-    lasting, momentary = ADDED[kind]
-    exact: dict[str, Any] = {}
-    for name in lasting:
-        if name == "counts":
-            lists = [counts_of(row.values) for row in rows]
-            exact[name] = None if not lists or None in lists else list(map(sum, zip(*lists, strict=True)))
-            continue
-        numbers = [getattr(row.values, name) for row in rows]
-        exact[name] = None if None in numbers or (name == "sum" and not numbers) else _add(numbers)
-    for name in momentary if now else ():
-        exact["sum" if name == "value" else name] = _add([getattr(values, name) for values in now])
-    for name, choose in WIDENING.get(kind, ()):
-        numbers = [number for row in rows if (number := getattr(row.values, name)) is not None]
-        exact |= {name: choose(numbers)} if numbers else {}
-    return exact
-
-
-def _add(numbers: list[Any]) -> Any:
-    """Return a sum. Floats are added as fractions, so nothing is rounded."""
-    return sum((Fraction(number) if isinstance(number, float) else number for number in numbers), start=0)
-
-
-def _all_bins(rows: list[Row]) -> sketches.Bins:
-    bins: Counter[tuple[int, int, int]] = Counter()
-    for row in rows:
-        bins.update(row.bins or {})
-        sketch = getattr(row.values, "sketch", None)
-        if sketch is not None:
-            bins.update(sketches.bins_of(sketch))
-    return bins
-
-
-def _quantiles(rows: list[Row]) -> dict[str, Any]:
-    """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
-    bins = _all_bins(rows)
-    count = sum(row.values.count for row in rows)
-    if not count or sum(bins.values()) != count:
-        return {}
-    bins = sketches.merged(bins)
-    scale = max((scale for sign, scale, _ in bins if sign), default=0)
-    return sketches.quantiles(bins) | {"sketch": (scale, bins)}
-
-
-def _within(number: Any) -> tuple[Any, bool]:
-    """Return the number, limited to what can be published, and whether it was out of range."""
-    if isinstance(number, Fraction):
-        try:
-            return float(number), False
-        except OverflowError:
-            return (sys.float_info.max if number > 0 else -sys.float_info.max), True
-    if isinstance(number, int) and not MIN_INT64 <= number <= MAX_INT64:
-        return (MAX_INT64 if number > 0 else MIN_INT64), True
-    return number, False

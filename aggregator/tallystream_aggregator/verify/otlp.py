@@ -1,7 +1,8 @@
-"""Decodes OTLP metrics as in docs/otlp.md, by way of plain dicts: it shares no code with the table's reader of OTLP."""
+"""Decodes OTLP metrics as in docs/otlp.md. It shares no code with the table's reader of OTLP, only protobuf's."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import (
     Buckets,
@@ -29,25 +30,26 @@ from tallystream_aggregator.verify.lives import MAX_INT64, require_valid
 from tallystream_aggregator.verify.sketches import MAX_BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
     from tallystream.record import Metric
 
 DAY_MS = 86_400_000
-CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
 NAMES = ("service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id", "host.id", "host.name")
 
 Group = tuple[str, int, bool]
 """(life, time of the points in ns, whether they are baselines)"""
 
 
-def read(value: bytes) -> list[dict[str, Any]]:
+def read(value: bytes) -> list[pb.ResourceMetrics]:
     """Return the resources of a record that have metrics.
 
     Raises:
         RejectedError: it is not OTLP.
     """
-    data = MetricsData()
+    data = pb.MetricsData()
     if value[:1] == b"{" and value.count(b"{") > 100 + len(value) // 8:
         raise RejectedError("too many objects for its size")
     try:
@@ -59,21 +61,18 @@ def read(value: bytes) -> list[dict[str, Any]]:
         raise RejectedError("not OTLP") from error
     if sum(1 + len(one.scope_metrics) for one in data.resource_metrics) > 100 + len(value) // 16:
         raise RejectedError("too many resources and scopes for its size")
-    resources: list[dict[str, Any]] = json_format.MessageToDict(data).get("resourceMetrics", [])
-    if not resources and value[:1] == b"{" and b"esource" not in value:
+    if not data.resource_metrics and value[:1] == b"{" and b"esource" not in value:
         raise RejectedError("no OTLP metrics")
-    return [one for one in resources if any(scoped.get("metrics") for scoped in one.get("scopeMetrics", []))]
+    return [one for one in data.resource_metrics if any(scoped.metrics for scoped in one.scope_metrics)]
 
 
-def snapshots(
-    resource: dict[str, Any], append_ms: int, max_metrics: int
-) -> tuple[str, list[Read], list[RejectedError]]:
+def snapshots(resource: pb.ResourceMetrics, append_ms: int, max_metrics: int) -> tuple[str, list[Read], list[str]]:
     """Return the instance of a resource, its snapshots, and the reasons of its refused points.
 
     Raises:
         RejectedError: the resource has no valid app or instance.
     """
-    attributes = _texts(resource.get("resource", {}))
+    attributes = _texts(resource.resource.attributes)
     app = attributes.get("service.name") or "unknown_service"
     if attributes.get("service.namespace"):
         app = attributes["service.namespace"] + "/" + app
@@ -81,16 +80,16 @@ def snapshots(
     if len(app) > 512 or len(instance.encode()) > 1024 or "\0" in app + instance:
         raise RejectedError("no valid app or instance")
     groups: dict[Group, list[Metric]] = {}
-    refused: list[RejectedError] = []
-    for scoped in resource.get("scopeMetrics", []):
-        scope = scoped.get("scope", {})
-        named = [scope.get("name", ""), scope.get("version", ""), sorted(_texts(scope).items())]
-        for metric in scoped.get("metrics", []):
-            for at, found in _points(metric, json.dumps(named), append_ms):
-                if isinstance(found, RejectedError):
+    refused: list[str] = []
+    for scoped in resource.scope_metrics:
+        scope = scoped.scope
+        named = [scope.name, scope.version, sorted(_texts(scope.attributes).items())]
+        for metric in scoped.metrics:
+            for found in _points(metric, json.dumps(named), append_ms):
+                if isinstance(found, str):
                     refused.append(found)
                 else:
-                    groups.setdefault(at, []).extend(found)
+                    groups.setdefault(found[0], []).extend(found[1])
     made = [
         Read(
             Snapshot(
@@ -114,9 +113,9 @@ def snapshots(
     return instance, made, refused
 
 
-def instance_of(resource: dict[str, Any]) -> str | None:
+def instance_of(resource: pb.ResourceMetrics) -> str | None:
     """Return the instance of a resource, None if it has no valid one."""
-    instance = _instance(_texts(resource.get("resource", {})))
+    instance = _instance(_texts(resource.resource.attributes))
     return None if len(instance.encode()) > 1024 or "\0" in instance else instance
 
 
@@ -128,32 +127,32 @@ def _instance(attributes: dict[str, str]) -> str:
     return instance
 
 
-def _points(metric: dict[str, Any], scope: str, append_ms: int) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
-    nowhere = ("", 0, False)
-    kind = next((k for k in ("sum", "gauge", "histogram", "exponentialHistogram", "summary") if k in metric), None)
-    name = metric.get("name", "")
+def _points(metric: pb.Metric, scope: str, append_ms: int) -> Iterator[tuple[Group, list[Metric]] | str]:
+    """Yield the metrics of each point, or why it is refused."""
+    kind, name = metric.WhichOneof("data"), metric.name
     if kind is None or not 1 <= len(name) <= 512 or "\0" in name:
-        yield nowhere, RejectedError("no data of a known kind, or no valid name")
+        yield "no data of a known kind, or no valid name"
         return
-    data = metric[kind]
-    if kind not in ("gauge", "summary") and data.get("aggregationTemporality") != CUMULATIVE:
-        yield nowhere, RejectedError("not cumulative")
+    data = getattr(metric, kind)
+    if kind not in ("gauge", "summary") and data.aggregation_temporality != pb.AGGREGATION_TEMPORALITY_CUMULATIVE:
+        yield "not cumulative"
         return
-    falls = kind == "gauge" or (kind == "sum" and not data.get("isMonotonic"))
-    for point in data.get("dataPoints", []):
-        if int(point.get("flags", 0)) & 1:
+    falls = kind == "gauge" or (kind == "sum" and not data.is_monotonic)
+    for point in data.data_points:
+        if point.flags & 1:
             continue
-        time_ns, start_ns = int(point.get("timeUnixNano", 0)), int(point.get("startTimeUnixNano", 0))
-        try:
-            if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
-                raise RejectedError("no time, or no start time")  # noqa: TRY301
-            found = _metrics(name, kind, point, falls=falls)
-            if time_ns // 10**6 > append_ms + DAY_MS:
-                raise RejectedError("too early")  # noqa: TRY301
-        except RejectedError as error:
-            yield nowhere, error
+        time_ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
+        if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
+            yield "no time, or no start time"
+        elif time_ns // 10**6 > append_ms + DAY_MS:
+            yield "too early"
         else:
-            yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
+            try:
+                found = _metrics(name, kind, point, falls=falls)
+            except ValueError as error:
+                yield str(error)
+            else:
+                yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
 
 
 def _life(start_ns: int, scope: str) -> str:
@@ -167,30 +166,26 @@ def _life(start_ns: int, scope: str) -> str:
     return letters
 
 
-def _metrics(name: str, kind: str, point: dict[str, Any], *, falls: bool) -> list[Metric]:
-    texts = _texts(point)
+def _metrics(name: str, kind: str, point: Any, *, falls: bool) -> list[Metric]:
+    texts = _texts(point.attributes)
     if len(texts) > 32:
         raise RejectedError("too many attributes")
     if any(not 1 <= len(key) <= 128 or len(text) > 512 or "\0" in key + text for key, text in texts.items()):
         raise RejectedError("an attribute can't be a tag")
     if kind in ("sum", "gauge"):
         return [_single(name, texts, _value(point), "gauge" if kind == "gauge" else "updown" if falls else "counter")]
-    count = int(point.get("count", 0))
-    values = Histogram(name=name, tags=texts, count=count, sum=0.0 if kind == "summary" else None)
+    values = Histogram(name=name, tags=texts, count=point.count)
     if values.count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
     for field in ("sum",) if kind == "summary" else ("sum", "min", "max"):
-        if field in point:
-            setattr(values, field, _float(point[field]))
-    if kind == "exponentialHistogram":
-        values.sketch = _sketch(point, values.count)
-    try:
-        require_valid(values)
-    except ValueError as error:
-        raise RejectedError(str(error)) from error
+        if kind == "summary" or point.HasField(field):
+            setattr(values, field, _finite(getattr(point, field)))
+    if kind == "exponential_histogram":
+        values.sketch = _sketch(point)
+    require_valid(values)
     metrics: list[Metric] = [values]
-    if kind == "histogram" and point.get("bucketCounts"):
-        metrics += _buckets(name, texts, point, values.count)
+    if kind == "histogram" and point.bucket_counts:
+        metrics += _buckets(name, texts, point)
     return metrics
 
 
@@ -204,32 +199,26 @@ def _single(name: str, texts: dict[str, str], value: float, kind: str) -> Metric
     return Counter(name=name, tags=texts, count=value)
 
 
-def _buckets(name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> list[Metric]:
+def _buckets(name: str, texts: dict[str, str], point: pb.HistogramDataPoint) -> list[Metric]:
     """Return the explicit buckets of a point, nothing for a single one."""
-    counts = [int(one) for one in point["bucketCounts"]]
-    bounds = [float(one) for one in point.get("explicitBounds", [])]
+    counts, bounds = point.bucket_counts, point.explicit_bounds
     if len(texts) >= 32 or "bounds" in texts:
         raise RejectedError("no room for the tag of the bounds")
     packed = struct.pack(f"<{len(bounds)}d", *bounds)
     fields = {"bounds": packed, "counts": struct.pack(f"<{len(counts)}Q", *counts)}
-    try:
-        values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=count, **fields)
-    except ValueError as error:
-        raise RejectedError(str(error)) from error
+    values = ExplicitBuckets(name=name, tags=texts | {"bounds": bounds_tag(packed)}, count=point.count, **fields)
     return [values] if bounds else []
 
 
-def _sketch(point: dict[str, Any], count: int) -> Sketch:
+def _sketch(point: pb.ExponentialHistogramDataPoint) -> Sketch:
     """Return the sketch of an exponential histogram, at a scale at which its buckets are few enough."""
-    scale, zeros = int(point.get("scale", 0)), int(point.get("zeroCount", 0))
-    sides: list[dict[int, int]] = []
-    for field in ("positive", "negative"):
-        side = point.get(field, {})
-        first = int(side.get("offset", 0))
-        sides.append({first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)})
-    if zeros + sum(sum(side.values()) for side in sides) != count:
+    sides = [
+        {at: number for at, number in enumerate(side.bucket_counts, side.offset) if number}
+        for side in (point.positive, point.negative)
+    ]
+    if point.zero_count + sum(sum(side.values()) for side in sides) != point.count:
         raise RejectedError("the buckets have another number of values")
-    scale, fine = min(scale, 20), max(scale - 20, 0)
+    scale, fine = min(point.scale, 20), max(point.scale - 20, 0)
     sides = [_shifted(side, fine) for side in sides]
     while any(max(side) - min(side) >= MAX_BUCKETS for side in sides if side):
         scale -= 1
@@ -237,7 +226,7 @@ def _sketch(point: dict[str, Any], count: int) -> Sketch:
     if scale < -10:
         raise RejectedError("the scale is too small")
     positive, negative = map(_runs, sides)
-    return Sketch(scale=scale, zero_count=zeros, positive=positive, negative=negative)
+    return Sketch(scale=scale, zero_count=point.zero_count, positive=positive, negative=negative)
 
 
 def _runs(side: dict[int, int]) -> tuple[Buckets, ...]:
@@ -255,40 +244,36 @@ def _shifted(side: dict[int, int], bits: int) -> dict[int, int]:
     return shifted
 
 
-def _value(point: dict[str, Any]) -> int | float:
-    if "asInt" in point:
-        return int(point["asInt"])
-    if "asDouble" in point:
-        return _float(point["asDouble"])
-    raise RejectedError("no value")
+def _value(point: pb.NumberDataPoint) -> int | float:
+    kind = point.WhichOneof("value")
+    if kind is None:
+        raise RejectedError("no value")
+    return point.as_int if kind == "as_int" else _finite(point.as_double)
 
 
-def _float(value: float | str) -> float:
-    number = float(value)  # NaN and the infinities are text
+def _finite(number: float) -> float:
     if not math.isfinite(number):
         raise RejectedError("not finite")
     return number
 
 
-def _texts(owner: dict[str, Any]) -> dict[str, str]:
-    return {one.get("key", ""): _text(one.get("value", {})) for one in owner.get("attributes", [])}
+def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
+    return {one.key: _text(one.value) for one in attributes}
 
 
-def _text(value: dict[str, Any]) -> str:
+def _text(value: AnyValue) -> str:
     content = _content(value)
     return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
-_SIMPLE = {"stringValue": str, "boolValue": bool, "intValue": int, "doubleValue": float, "bytesValue": str}
-"""The kinds of values without others in them. Bytes are base64."""
-
-
-def _content(value: dict[str, Any]) -> Any:
-    for kind, content in value.items():
-        if kind == "arrayValue":
-            return [_content(one) for one in content.get("values", [])]
-        if kind == "kvlistValue":
-            return {one.get("key", ""): _content(one.get("value", {})) for one in content.get("values", [])}
-        if kind in _SIMPLE:
-            return _SIMPLE[kind](content)
+def _content(value: AnyValue) -> Any:
+    match value.WhichOneof("value"):
+        case "array_value":
+            return [_content(one) for one in value.array_value.values]
+        case "kvlist_value":
+            return {one.key: _content(one.value) for one in value.kvlist_value.values}
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+        case "string_value" | "bool_value" | "int_value" | "double_value" as kind:
+            return getattr(value, kind)
     return ""

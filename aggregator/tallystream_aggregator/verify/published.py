@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.record import Sketch
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.tags import Tags
+from tallystream_aggregator.verify.lives import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,141 +14,71 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
-from tallystream_aggregator.verify.lives import Held, Life, Settings, merged, sum_of
+from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.rules import Rules, letters
+from tallystream_aggregator.verify.shard import Noted
+from tallystream_aggregator.verify.sums import Held, sum_of
 
 if TYPE_CHECKING:
     from tallystream_aggregator.verify.decode import Identity
 
 
-class Replay(Rules):
+class Replay:
     """The table after the records so far.
 
-    Each shard reads every partition, and has the instances whose key has its number. It may be ahead of others. So it
-    has its own clock for each partition, as in "metrics:0": the highest append time of the records that it has read.
+    Each shard reads every partition, and has the instances whose key has its number. It may be ahead of others.
+    `noted` is what the records did beside changing lives.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        super().__init__(settings or Settings())
-        self._clocks: dict[tuple[int, str], int] = {}  # by shard and partition, epoch ms
-        self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
-        self._forget_after_ms = self._settings.forget_after_ms
+        self._settings = settings or Settings()
+        self.noted = Noted()
+        self._shards = [Rules(self._settings, self.noted)]
 
     def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Apply one record in all shards. Return the reasons of its dead letters, as `read`."""
         return [
-            reason for shard in range(self.shards) for reason in self.read(shard, partition, timestamp_ms, key, value)
+            reason
+            for number in range(len(self._shards))
+            for reason in self.read(number, partition, timestamp_ms, key, value)
         ]
 
-    def read(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
+    def read(self, number: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Apply one record in a shard.
 
         Return the reasons of the dead letters that the shard makes: of the record, or of its refused metrics.
         """
-        self._clock = self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
+        shard = self._shards[number]
+        clock = shard.advance(partition, timestamp_ms)
         try:
             if partition.rpartition(":")[0] in self._settings.otlp_topics:
-                self._forget(shard, partition, self._clock)
-                if self._is_otlp(value):
-                    return self._apply_otlp(shard, partition, timestamp_ms, key, value or b"")
+                shard.forget(partition, clock)
+                if _is_otlp(value):
+                    return self._apply_otlp(number, partition, timestamp_ms, key, value or b"")
             elif key == decode.CLOCK_KEY:
                 wall_ms = decode.read_clock(value)
                 if wall_ms is not None:
-                    self._forget(shard, partition, min(self._clock, wall_ms))
-                elif shard == 0:
+                    shard.forget(partition, min(clock, wall_ms))
+                elif number == 0:
                     return ["clock: the value is not that of a clock record"]
                 return []
-            if self._shard(key or b"") != shard:
+            if self._number_of(key or b"") != number:
                 return []
-            return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
+            return shard.apply(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
-
-    def _forget(self, shard: int, partition: str, end_ms: int) -> None:
-        """Forget the lives of a shard and a partition that are due at this time."""
-        at, after_ms = (shard, partition), self._forget_after_ms
-        if end_ms < self._forgetting_ms.get(at, 0):
-            return
-        left_ms = end_ms + after_ms
-        for instance, lives in list(self._instances.items()):
-            for name, life in list(lives.items()):
-                if life.partition != partition or life.is_short or self._shard(life.instance.encode()) != shard:
-                    continue
-                if end_ms - life.keep_ms >= after_ms:
-                    self._forget_life(shard, life)
-                    self._drop(lives.pop(name))
-                    if not lives:
-                        del self._instances[instance]
-                else:
-                    left_ms = min(left_ms, life.keep_ms + after_ms)
-        self._forgetting_ms[at] = left_ms
-
-    def _forget_life(self, shard: int, life: Life) -> None:
-        """Add the rows of a life to those of the forgotten lives of its shard."""
-        forgotten = self._forgotten.setdefault(shard, Life("", "", "", 0, 0, 0, forgotten=True))
-        for identity in list(life.rows):
-            rows = [one.counted(identity) for one in (forgotten, life) if identity in one.rows]
-            left = merged(identity[1], rows)
-            if left is not None:
-                self._uses[identity] += identity not in forgotten.rows
-                forgotten.rows[identity] = left
-            self._remove(life, identity)
-
-    def _shard(self, key: bytes) -> int:
-        return crc32(key) % self.shards
-
-    def _is_otlp(self, value: bytes | None) -> bool:
-        if value is None:
-            return False
-        begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
-        return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))
-
-    def _apply_otlp(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
-        """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
-
-        The shard of its key refuses the whole record, and what has no instance.
-        """
-        first = self._shard(key or b"")
-        if len(value) > self._settings.max_record_bytes:
-            if first != shard:
-                return []
-            self._event("limit", "", "", "", "record size")
-            return ["the record is too large"]
-        try:
-            resources = otlp.read(value)
-        except RejectedError as error:
-            return [str(error)] if first == shard else []
-        metrics: list[str] = []
-        others: list[str] = []
-        for resource in resources:
-            named = otlp.instance_of(resource)
-            if (first if named is None else self._shard(named.encode())) != shard:
-                continue
-            try:
-                instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
-            except RejectedError as error:
-                others.append(str(error))
-                continue
-            metrics += map(str, points)
-            for snapshot in snapshots:
-                try:
-                    self._note_partition(instance, partition)
-                    of_metrics, of_parts = self._snapshot(instance, partition, timestamp_ms, snapshot)
-                except RejectedError as error:
-                    others.append(str(error))
-                else:
-                    metrics += of_metrics
-                    others += of_parts
-        return letters(metrics, others)
 
     def held(self) -> dict[Identity, list[Held]]:
         """Return the rows of each sum: of all lives that have a metric of it. A sum that had some may have none."""
         sum_of_metric = self._settings.tags.sum_of
-        found: dict[Identity, list[Held]] = {sum_of_metric(metric): [] for metric in self._uses}
-        for life in self._lives():
-            living = self._living(life)
-            for metric in life.rows:
-                found[sum_of_metric(metric)].append((life, life.counted(metric), living))
+        found: dict[Identity, list[Held]] = {
+            sum_of_metric(metric): [] for shard in self._shards for metric in shard.room.uses
+        }
+        for shard in self._shards:
+            for life in shard.lives():
+                living = shard.is_living(life)
+                for metric in life.rows:
+                    found[sum_of_metric(metric)].append((life, life.counted(metric), living))
         return found
 
     def sums(self) -> dict[Identity, dict[str, Any]]:
@@ -157,17 +87,73 @@ class Replay(Rules):
 
     def split(self, shards: int) -> None:
         """Divide the instances among so many shards from now on. All have read the same records."""
-        highest: dict[str, int] = {}
-        for (_, partition), clock in self._clocks.items():
-            highest[partition] = max(clock, highest.get(partition, 0))
-        self._clocks = {(shard, at): clock for shard in range(shards) for at, clock in highest.items()}
-        self.shards, self._forgetting_ms = shards, {}
+        before = self._shards
+        if shards == len(before):
+            return
+        self._shards = [Rules(self._settings, self.noted, shards) for _ in range(shards)]
+        for shard in self._shards:
+            shard.clocks |= before[0].clocks
+            shard.forget_after_ms = before[0].forget_after_ms
+        for shard, one in zip(self._shards, before, strict=False):
+            shard.take_forgotten(one.forgotten)
+            shard.room.uses.update(dict.fromkeys(one.room.uses, 0))
+            for instance, lives in one.instances.items():
+                self._shards[self._number_of(instance.encode())].take(instance, lives)
+
+    @property
+    def shards(self) -> int:
+        """Their number."""
+        return len(self._shards)
 
     def forget_after(self, ms: int) -> None:
         """Forget lives after this time from now on."""
-        self._forget_after_ms, self._forgetting_ms = ms, {}
+        for shard in self._shards:
+            shard.forget_after_ms = ms
 
-    def _living(self, life: Life) -> bool:
-        if life.final or life.forgotten:
-            return False
-        return self._clocks[self._shard(life.instance.encode()), life.partition] < life.deadline_ms
+    def _number_of(self, key: bytes) -> int:
+        return crc32(key) % len(self._shards)
+
+    def _apply_otlp(self, number: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
+        """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
+
+        The shard of its key refuses the whole record, and what has no instance.
+        """
+        first, shard = self._number_of(key or b""), self._shards[number]
+        if len(value) > self._settings.max_record_bytes:
+            if first != number:
+                return []
+            shard.event("limit", "", "", "", "record size")
+            return ["the record is too large"]
+        try:
+            resources = otlp.read(value)
+        except RejectedError as error:
+            return [str(error)] if first == number else []
+        metrics: list[str] = []
+        others: list[str] = []
+        for resource in resources:
+            named = otlp.instance_of(resource)
+            if (first if named is None else self._number_of(named.encode())) != number:
+                continue
+            try:
+                instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
+            except RejectedError as error:
+                others.append(str(error))
+                continue
+            metrics += points
+            for snapshot in snapshots:
+                try:
+                    shard.note_partition(instance, partition)
+                    of_metrics, of_parts = shard.apply_snapshot(instance, partition, timestamp_ms, snapshot)
+                except RejectedError as error:
+                    others.append(str(error))
+                else:
+                    metrics += of_metrics
+                    others += of_parts
+        return letters(metrics, others)
+
+
+def _is_otlp(value: bytes | None) -> bool:
+    if value is None:
+        return False
+    begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
+    return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))

@@ -110,7 +110,7 @@ def demo(
     data: Annotated[
         Path | None, typer.Option(help="The folder for all data; by default a temporary one, removed at the end.")
     ] = None,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.")] = 0,
+    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.", min=0, max=MAX_PORT)] = 0,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables; progress goes to standard error.")
     ] = False,

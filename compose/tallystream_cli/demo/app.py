@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_cli.demo import events
-from tallystream_cli.demo.journal import JournalWriter, Line, Span
+from tallystream_cli.demo.journal import Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +35,7 @@ POLL_S = 0.2
 class FlightsApp:
     """An instance with its metrics, its consumer and its journal."""
 
-    def __init__(self, options: argparse.Namespace, journal: JournalWriter) -> None:
+    def __init__(self, options: argparse.Namespace, journal: FileIO) -> None:
         self._options = options
         self._journal = journal
         self._decode = json_decoder(events.Flight)
@@ -93,13 +94,13 @@ class FlightsApp:
         self._progress.processed(messages)  # updates counter and positions together
         self._batch = time.time_ns()  # also different from those of the instance's earlier processes
         line = Line("batch", self._batch, len(delays), sum(delays), spans(messages))
-        self._journal.write(line)
+        self._journal.write(line.text())
         for partition, _, end in line.spans:
             self._uncommitted[partition] = max(end, self._uncommitted.get(partition, 0))
         if not self._report():
             return
         if self._options.hold_after_report and self._options.hold_after_report.exists():
-            self._journal.write(Line("hold", self._batch))
+            self._journal.write(Line("hold", self._batch).text())
             self.stop.wait()
             return
         self._commit()
@@ -114,7 +115,7 @@ class FlightsApp:
         while not self._reporter.report_now(timeout=10):
             if self.stop.is_set():
                 return False
-        self._journal.write(Line("acknowledged", self._batch))
+        self._journal.write(Line("acknowledged", self._batch).text())
         return True
 
     def _commit(self) -> None:
@@ -131,7 +132,7 @@ class FlightsApp:
             print(f"commit rejected: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (the log)
             return
         self._uncommitted.clear()
-        self._journal.write(Line("committed", self._batch))
+        self._journal.write(Line("committed", self._batch).text())
 
     def _limit_rate(self, started_at: float, processed: int) -> None:
         slow_until = self._options.slow_until
@@ -171,7 +172,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Run one instance until SIGTERM or SIGINT."""
     options = parser().parse_args()
-    with JournalWriter(options.journal) as journal:
+    with FileIO(options.journal, "a") as journal:
         app = FlightsApp(options, journal)
         app.stop.install()
         app.run()

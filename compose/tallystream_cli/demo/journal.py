@@ -7,9 +7,8 @@ A journal has one line of JSON for each event, appended in one write, so a kill 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -17,7 +16,6 @@ from tallystream.decoding import json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 Kind = Literal["batch", "acknowledged", "hold", "committed"]
 Span = tuple[int, int, int]
@@ -41,22 +39,9 @@ class Line(msgspec.Struct, omit_defaults=True):
         """The number of events of the batch."""
         return sum(end - first for _, first, end in self.spans)
 
-
-class JournalWriter:
-    """Appends lines. When `write` returns, the operating system has the line, so a SIGKILL does not lose it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-
-    def write(self, line: Line) -> None:
-        """Append a line."""
-        os.write(self._file, msgspec.json.encode(line) + b"\n")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
+    def text(self) -> bytes:
+        """Return the line, to be appended in one write. Then the operating system has it, whatever is killed."""
+        return msgspec.json.encode(self) + b"\n"
 
 
 @dataclass(slots=True)

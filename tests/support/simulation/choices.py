@@ -1,4 +1,4 @@
-"""Where the choices of a simulation come from: a seed, a list, or hypothesis. A choice of 0 is the harmless one."""
+"""Where the choices of a simulation come from: a seed, hypothesis, or nowhere. A choice of 0 is the harmless one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypothesis.strategies import DataObject
 
 
@@ -29,15 +27,12 @@ class RandomChoices:
         return int(self._random() * n)
 
 
-class ListedChoices:
-    """Choices from a list, each modulo the number of possibilities. After its end, all are 0."""
-
-    def __init__(self, listed: Sequence[int]) -> None:
-        self._left = iter(listed)
+class HarmlessChoices:
+    """All choices are 0."""
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
-        """Return the next number of the list, modulo n."""
-        return next(self._left, 0) % n
+        """Return 0."""
+        return 0
 
 
 class DrawnChoices:

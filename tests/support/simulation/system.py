@@ -56,7 +56,7 @@ class Disasters(NamedTuple):
     old_checkpoint: int = 1
     damage_checkpoint: int = 1
     compact: int = 1
-    add_partition: int = 0
+    add_partition: int = 1
     delete_records: int = 1
     reshard: int = 0
     expire: int = 1
@@ -92,7 +92,7 @@ class System:
         broker: type[SimulatedBroker] = SimulatedBroker,
         shards: int = 1,
     ) -> None:
-        self.cluster, self.shards, self.layout = SimulatedCluster(), shards, Layout(shards)
+        self.cluster, self.layout = SimulatedCluster(), Layout(shards)
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, MAX_SHARDS)

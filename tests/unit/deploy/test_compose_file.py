@@ -30,18 +30,6 @@ ONCE = "influxdb-tokens"
 DEMO = ("demo-generator", "demo-app-1", "demo-app-2")
 
 
-@pytest.fixture(scope="module")
-def env_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("env")
-    images.init_env(folder)
-    return folder / ".env"
-
-
-@pytest.fixture(scope="module")
-def services(env_file: Path) -> dict[str, dict[str, Any]]:
-    return dict(images.resolved(env_file)["services"])
-
-
 def parts(service: dict[str, Any]) -> Iterator[str]:
     """Yield the values of a service's environment and the words of its command."""
     yield from service.get("environment", {}).values()

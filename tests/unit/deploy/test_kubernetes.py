@@ -83,13 +83,6 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
 SPARK = documents("spark/driver.yaml", *TEMPLATES)
 
 
-@pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("env")
-    images.init_env(folder)
-    return dict(images.resolved(folder / ".env")["services"])
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("objects", [base(), standby(), SPARK], ids=["base", "standby", "spark"])
 def test_every_object_is_valid_by_the_schema(objects: list[dict[str, Any]], version: str) -> None:

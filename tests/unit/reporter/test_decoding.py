@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 OTHERS = {
     "reporter/tallystream/decoding.py": "the decoders themselves",
     "aggregator/tallystream_aggregator/table/records/decode.py": "falls back to a careful reader on any error",
+    "aggregator/tallystream_aggregator/table/rows.py": "reads a record again that the table has applied",
 }
 """The modules that may call msgspec's decoders directly, with the reason."""
 

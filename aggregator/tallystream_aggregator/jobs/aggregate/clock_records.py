@@ -23,7 +23,7 @@ UNMOVED_S = 1.0
 """A partition needs a clock record when its end has not moved for this many seconds, up to `MANY` partitions."""
 MANY = 50
 EVERY_S = 60.0
-"""A partition gets a clock record at least this often: records of other shards do not advance the time of a shard."""
+"""A partition gets a clock record at least this often: lives are forgotten at clock records alone."""
 
 
 class ClockTimer:

@@ -1,8 +1,7 @@
 """The driver of the loop: it holds the lease, starts the query, follows it, and starts it again after a failure.
 
 A generation is taken for each start of the query, so whatever an earlier start left behind is fenced, or ends at its
-first look at the topic. Spark starts an epoch without asking the driver. So the driver checks the lease all the time,
-and ends the query when another driver has taken over. Exactness does not depend on it: the tasks are fenced.
+first look at the topic. So are the tasks of a driver that was replaced: its query fails, and the ledger says why.
 """
 
 from __future__ import annotations
@@ -135,14 +134,11 @@ class Driver:
     def _opened(self) -> LedgerRow:
         table = self._table_start
         return LedgerRow(
-            kind="opened",
             start=table.offsets,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,
             max_table_bytes=self._settings.table.max_table_bytes,
             otlp=list(self._settings.table.otlp_topics),
-            drop_tags=table.sum_tags.drop,
-            keep_tags=table.sum_tags.keep,
         )
 
     def _run(self, generation: int) -> Failure | None:
@@ -156,19 +152,17 @@ class Driver:
         # That of a driver before, as generations begin at 1 again when topics were deleted: it would stop every loop.
         stop_file.unlink(missing_ok=True)
         query: StreamingQuery | None = None
-        self._watch.reset()
+        self._watch.reset(generation)
         try:
-            try:
-                self._watch.follow()  # what earlier processes have counted
-                processor = EpochProcessor(EpochTask(self._epoch_settings(generation, stop_file), self._access))
-                query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
-                self._follow(query)
-            except (Py4JJavaError, PySparkException) as error:
-                return failure_of(error, settings.checkpoint)
-            finally:
-                if query is not None:
-                    finish(query, stop_file, self._watch)
+            self._watch.follow()  # what earlier processes have counted
+            processor = EpochProcessor(EpochTask(self._epoch_settings(generation, stop_file), self._access))
+            query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
+            self._follow(query)
+        except (Py4JJavaError, PySparkException) as error:
+            return failure_of(error, settings.checkpoint)
         finally:
+            if query is not None:
+                finish(query, stop_file, self._watch)
             stop_file.unlink(missing_ok=True)
         self._watch.look(query)
         self._watch.follow(last=True)
@@ -209,7 +203,7 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
-        self._watch.reset()
+        self._watch.reset(self._generations.now)
         self._failures += failure.remedy is Remedy.RETRY
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):

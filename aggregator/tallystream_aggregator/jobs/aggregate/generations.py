@@ -4,25 +4,24 @@ Kafka's transactions make it atomic. To take a generation, a driver opens a writ
 That fences the writer of every earlier driver and ends its transaction. So what the ledger says then is complete, and
 the row with the next generation is committed only if no other driver has opened a writer meanwhile.
 
-The rows of finished epochs, and a table that `rebuild` has given another layout, are written by the same writer. A
-replaced driver can't write any.
+A table that `rebuild` has given another layout is written by the same writer, so a replaced one can't write it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place, bounds_of
-from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, visible_row
 from tallystream_aggregator.stream.reading import backwards
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
@@ -34,24 +33,20 @@ def lease_id(topics: Topics) -> str:
     return f"{topics.prefix}tallystream-aggregator-lease"
 
 
-def newest_row(broker: Broker, topics: Topics, kind: Literal["opened", "epoch"]) -> LedgerRow | None:
-    """Return the newest row of this kind in the ledger that is visible now, or None.
+def newest_row(broker: Broker, topics: Topics) -> LedgerRow | None:
+    """Return the newest row of the ledger that is visible now, or None.
 
     Raises:
         BrokerError: the broker did not answer in time.
     """
     place = Place(topics.ledger, 0)
     bounds = broker.bounds([place]).get(place)
-    return None if bounds is None else _search(broker, place, bounds, (kind,))
+    return None if bounds is None else _newest(broker, place, bounds)
 
 
-def _search(
-    broker: Broker, place: Place, bounds: Bounds, kinds: Collection[str], *, committed: bool = True
-) -> LedgerRow | None:
-    """Search backwards: each start writes a row, also one that fails, and so does each epoch."""
+def _newest(broker: Broker, place: Place, bounds: Bounds, *, committed: bool = True) -> LedgerRow | None:
     for records in backwards(broker, place, bounds, committed=committed):
-        found = [row for row in ledger.rows(value for *_, value in records) if row.kind in kinds]
-        if found:
+        if found := list(ledger.rows(value for *_, value in records)):
             return found[-1]
     return None
 
@@ -69,54 +64,40 @@ class Generations:
         self.now = 0
 
     def take(self, opened: LedgerRow) -> int:
-        """Take the next generation and return it. The ledger gets the row `opened`, with the generation and the time.
+        """Take the next generation and return it.
 
-        A change of the layout that began before is committed now, or never.
+        The ledger gets the row `opened`, with the generation, the time and the published positions. A change of the
+        layout that began before is committed now, or never.
 
         Raises:
             FencedError: another driver took one at the same time. Call it again only while the lease is held.
             BrokerError: the broker did not answer in time. The generation may be taken or not: call it again.
         """
         self.close()
-        writer = self._broker.writer(lease_id(self._topics))
-        try:
-            # If the ledger was deleted, the positions have the generations of their writers.
-            claimed = (visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards))
-            # A transaction that Kafka has left open ends with this one.
-            generation = 1 + max(
-                self._highest(committed=False), *(0 if row is None else row.claim[0] for row in claimed)
-            )
-            self.now = generation
-            now_ms = int(time.time() * 1000)
-            writer.commit([self._output(msgspec.structs.replace(opened, generation=generation, ts=now_ms))])
-        except BaseException:
-            writer.close()
-            raise
-        self._writer = writer
-        return generation
+        self._writer = self._broker.writer(lease_id(self._topics))
+        found = [visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards)]
+        published = [row for row in found if row is not None]
+        # If the ledger was deleted, the positions have the generations of their writers. A transaction that Kafka has
+        # left open ends with this one.
+        self.now = 1 + max([self._highest(committed=False), *(row.claim[0] for row in published)])
+        all_begun = len(published) == self._shards
+        end = by_topic(lowest(by_place(row.positions) for row in published)) if all_begun else {}
+        self._commit(msgspec.structs.replace(opened, generation=self.now, end=end))
+        return self.now
 
-    def write(self, rows: Sequence[LedgerRow], records: Iterable[Output] = ()) -> None:
-        """Append rows to the ledger, and other records to their topics, in one transaction.
-
-        Delivery: at least once, if it is called again after BrokerError.
+    def change(self, row: LedgerRow, records: Iterable[Output]) -> None:
+        """Append a row to the ledger, and other records to their topics, in one transaction. Take a generation first.
 
         Raises:
             LeaseError: another driver has taken a generation.
-            BrokerError: the broker did not answer in time.
+            BrokerError: it failed. The transaction may be visible now or later, or never.
         """
         try:
-            if self._writer is None:
-                self._writer = self._broker.writer(lease_id(self._topics))
-                self.require_newest()
-            self._writer.commit([*records, *map(self._output, rows)])
+            self._commit(msgspec.structs.replace(row, generation=self.now), records)
         except FencedError:
             # Another driver that opened a writer has taken a generation, or was too late and has ended.
-            self.close()
             self.require_newest()
             raise BrokerError("the ledger's writer was fenced, and no other driver has the lease.") from None
-        except BrokerError:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Release the connections."""
@@ -133,14 +114,14 @@ class Generations:
         """
         highest = self._highest(committed=True)
         if highest > self.now:
-            self.close()
             raise LeaseError(f"lease: another aggregator took over with generation {highest}, ours was {self.now}.")
 
     def _highest(self, *, committed: bool) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        bounds = bounds_of(self._broker, self._ledger)
-        newest = _search(self._broker, self._ledger, bounds, ("opened", "epoch"), committed=committed)
+        newest = _newest(self._broker, self._ledger, bounds_of(self._broker, self._ledger), committed=committed)
         return 0 if newest is None else newest.generation
 
-    def _output(self, row: LedgerRow) -> Output:
-        return Output(self._ledger, None, ledger.encode(row))
+    def _commit(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:
+        assert self._writer is not None
+        timed = msgspec.structs.replace(row, ts=int(time.time() * 1000))
+        self._writer.commit([*records, Output(self._ledger, None, ledger.encode(timed))])

@@ -13,9 +13,9 @@ from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
-from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets
-from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
+from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, QueryWatch, commit_offsets
+from tallystream_aggregator.jobs.aggregate.start_position import resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.jobs.ship import ShipSettings, shipping
@@ -63,14 +63,12 @@ def run(settings: AggregateSettings) -> int:
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
             health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
-            selection = settings.selection(topics)
-            access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
+            access = KafkaAccess(kafka, settings.selection, topics.prefix + GROUP)
             looking = access(lambda: False)  # an early stop is no error
             begin = table_start(settings, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
             stack.callback(lease.close)
-            lease.join()
             starting = spark.submit(_start_session, settings, begin.loops, stop)
             stack.callback(_end_session, starting)
             health.status.stand_by()
@@ -94,17 +92,14 @@ def run(settings: AggregateSettings) -> int:
                 stack.enter_context(shipping(to_ship, stop, health))
             ends: Offsets | None = None
             if settings.catch_up:
-                ends = resolve("latest", broker.partitions(), cluster, broker)
-            last = newest_row(broker, topics, "epoch")
+                ends = resolve("latest", broker.partitions(), broker)
             watch = QueryWatch(
                 TableTail(source, topics, begin.shards),
-                generations,
                 broker=broker,
                 append_clocks=ClockRecords(kafka).send,
                 commit_offsets=partial(commit_offsets, group),
                 health=health,
-                begin=begin.offsets or ({} if last is None else last.end),
-                otlp=selection.otlp,
+                otlp=settings.selection.otlp,
                 ends=ends,
             )
             return Driver(

@@ -1,4 +1,4 @@
-"""Follows the loops of a query: epochs, health, offsets for people's tools, the ledger, and when a catch-up is done.
+"""Follows the loops of a query: epochs, health, offsets for people's tools, and when a catch-up is done.
 
 Nothing here decides about sums. If the broker does not answer, the next call tries again.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, summed
+from tallystream_aggregator.stream.positions import by_place, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.health import Health
-    from tallystream_aggregator.jobs.aggregate.generations import Generations
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.stream.broker import Positions
-    from tallystream_aggregator.stream.epochs import EpochRow
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 log = logging.getLogger(__name__)
+
+GROUP = "tallystream-aggregator"
+"""The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""
 
 WATCH_S = 0.5
 """Seconds between two looks at the ends of the partitions."""
@@ -41,30 +40,26 @@ WATCH_S = 0.5
 class QueryWatch:
     """Follows one query after the other of a driver. For one thread.
 
-    `broker` tells the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
-    begins. With `ends`, `is_done` tells whether all records up to them are in the published sums. `append_clocks`
-    appends clock records to the partitions that need one. `commit_offsets` stores the positions in the consumer group,
-    for people's tools: the aggregator reads from positions of its own.
+    `broker` tells the ends of partitions. With `ends`, `is_done` tells whether all records up to them are in the
+    published sums. `append_clocks` appends clock records to the partitions that need one, which are none of the topics
+    `otlp`. `commit_offsets` stores the positions in the consumer group, for people's tools: the aggregator reads from
+    positions of its own.
     """
 
     def __init__(
         self,
         tail: TableTail,
-        generations: Generations,
         *,
         broker: KafkaBroker,
         append_clocks: Callable[[Sequence[Place]], None],
         commit_offsets: Callable[[Positions], None],
         health: Health,
-        begin: Offsets,
         otlp: Sequence[str],
         ends: Offsets | None = None,
     ) -> None:
         self._tail, self._broker, self._append_clocks = tail, broker, append_clocks
-        self._commit_offsets, self._generations, self._health = commit_offsets, generations, health
-        self._at, self._otlp, self._ends = begin, sorted(otlp), ends
-        self._shards = max(1, len(tail.places) - 1)
-        self._unwritten: list[LedgerRow] = []
+        self._commit_offsets, self._health, self._otlp, self._ends = commit_offsets, health, otlp, ends
+        self._generation = 0
         self._watched_s = float("-inf")
         self._published: Positions = {}
         self._committed: Positions = {}
@@ -77,9 +72,9 @@ class QueryWatch:
         self.stopped = False
         """Whether its epoch saw the request to stop, so it has stored everything that was published."""
 
-    def reset(self) -> None:
-        """Note that a query starts, or has failed: it is not ready."""
-        self.batch, self.stopped = None, False
+    def reset(self, generation: int) -> None:
+        """Note that a query of this generation starts, or has failed: it is not ready."""
+        self._generation, self.batch, self.stopped = generation, None, False
         self._health.status.run()
 
     def look(self, query: StreamingQuery) -> None:
@@ -99,11 +94,10 @@ class QueryWatch:
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
         self._health.progress.epoch(rows)
-        if all(row.positions for row in rows):
+        if all(row.reached for row in rows):
             self._health.status.checked()
         else:  # a loop waits for the broker, or is not yet where it had published
             self._health.status.run()
-        self._note(progress["batchId"], progress["timestamp"], rows)
 
     @property
     def is_ready(self) -> bool:
@@ -116,7 +110,7 @@ class QueryWatch:
     @property
     def _is_claimed(self) -> bool:
         claims = [row.claim[0] for row in self._tail.positions.values()]
-        return len(claims) == len(self._tail.places) and min(claims) == self._generations.now
+        return len(claims) == len(self._tail.places) and min(claims) == self._generation
 
     @property
     def is_done(self) -> bool:
@@ -126,22 +120,18 @@ class QueryWatch:
         return all(self._published.get(place, -1) >= end for place, end in by_place(self._ends).items())
 
     def follow(self, *, last: bool = False) -> None:
-        """Do what is due. Call it several times a second, and once after the end of the query with `last`.
-
-        Raises:
-            LeaseError: another driver has taken a generation.
-        """
+        """Do what is due. Call it several times a second, and once after the end of the query with `last`."""
         now_s = time.monotonic()
-        if last or now_s - self._watched_s >= WATCH_S:
-            self._watched_s = now_s
-            try:
-                ends = self._broker.ends([*self._tail.places, *self._published])
-                self._watch(ends)
-                if not last:  # else nothing reads a record that is appended now
-                    self._clock(ends, now_s)
-            except (KafkaException, BrokerError, LostRecordsError) as error:
-                log.info("the positions can't be read now: %s", error)
-        self._write()
+        if not last and now_s - self._watched_s < WATCH_S:
+            return
+        self._watched_s = now_s
+        try:
+            ends = self._broker.ends([*self._tail.places, *self._published])
+            self._watch(ends)
+            if not last:  # else nothing reads a record that is appended now
+                self._clock(ends, now_s)
+        except (KafkaException, BrokerError, LostRecordsError) as error:
+            log.info("the positions can't be read now: %s", error)
 
     def _watch(self, ends: Positions) -> None:
         moved = self._tail.poll(ends)
@@ -172,36 +162,6 @@ class QueryWatch:
         if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
             own = {place: ends[place] for place in self._published if place in ends and place.topic not in self._otlp}
             self._append_clocks(self._timer.due(own, now_s))
-
-    def _note(self, batch: int, time_: str, loops: Sequence[EpochRow]) -> None:
-        """Note the row of the ledger for a finished epoch that has moved."""
-        rows = [row for row in loops if row.shard < self._shards]  # without the combiner
-        if len(rows) < self._shards or not all(row.positions for row in rows):
-            return
-        end = by_topic(lowest([by_place(row.positions) for row in rows]))
-        if end == self._at:
-            return
-        self._unwritten.append(
-            LedgerRow(
-                kind="epoch",
-                generation=self._generations.now,
-                batch=batch,
-                ts=int(datetime.fromisoformat(time_).timestamp() * 1000),
-                start=self._at,
-                end=end,
-                otlp=[topic for topic in self._otlp if topic in end],
-            )
-        )
-        self._at = end
-
-    def _write(self) -> None:
-        if self._unwritten:
-            try:
-                self._generations.write(self._unwritten)
-            except BrokerError as error:
-                log.warning("the ledger is not written yet; trying again: %s", error)
-            else:
-                self._unwritten.clear()
 
 
 def commit_offsets(group: Consumer, positions: Positions) -> None:

@@ -115,7 +115,7 @@ class AggregateSettings:
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
             raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
         parse_start(self.start or "earliest")
-        Selection("metrics", self.topic_pattern, self.partitions, self.table.otlp_topics)
+        _ = self.selection
 
     @property
     def topics(self) -> Topics:
@@ -127,6 +127,7 @@ class AggregateSettings:
         """The time between the beginnings of two steps."""
         return parse_latency(self.latency)
 
-    def selection(self, topics: Topics) -> Selection:
-        """Return the selection of topics and partitions that the table reads."""
-        return Selection(topics.metrics, self.topic_pattern, self.partitions, self.table.otlp_topics)
+    @property
+    def selection(self) -> Selection:
+        """The selection of topics and partitions that the table reads."""
+        return Selection(self.topics.metrics, self.topic_pattern, self.partitions, self.table.otlp_topics)

@@ -53,8 +53,7 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
         TallystreamError: `metrics` does not exist.
         BrokerError, KafkaException: the broker did not answer.
     """
-    topics = settings.topics
-    selection = settings.selection(topics)
+    topics, selection = settings.topics, settings.selection
     read = broker.partitions()
     selection.require_all(read)
     require_append_time(clients.admin(settings.cluster.options), read)
@@ -87,7 +86,7 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
 
 
 def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Collection[int]]) -> TableStart:
-    offsets = resolve(parse_start(settings.start or "earliest"), read, settings.cluster, broker)
+    offsets = resolve(parse_start(settings.start or "earliest"), read, broker)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
     if missing and settings.start is None:
         raise ConfigError(
@@ -113,7 +112,7 @@ def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> No
 
 def _require_otlp(ends: Offsets, topics: Topics, broker: Broker, selection: Selection) -> None:
     """Require that topics which the table has read as OTLP metrics are selected as such."""
-    last = newest_row(broker, topics, "epoch")
+    last = newest_row(broker, topics)
     known = () if last is None else last.otlp
     left = sorted({topic for topic in known if topic in ends} - set(selection.otlp))
     if left:

@@ -58,12 +58,11 @@ _LABEL = re.compile(r"(?!__|U__)[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Place(NamedTuple):
-    """The place of a field's value: a sample of a family of this kind, with the label `quantile` or `le`, if any."""
+    """The place of a field's value: a sample of a family of this kind, with labels of its own: `quantile` or `le`."""
 
     family: str
     kind: Kind
-    quantile: str = ""
-    le: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 def family_name(name: str) -> str:
@@ -80,7 +79,7 @@ def place(name: str, metric_type: str, field: str) -> Place:
     family = family_name(name)
     kind: Kind = "gauge"
     if metric_type == "buckets":  # each field is a bound, or the count
-        return Place(family, "untyped", le="+Inf" if field == "count" else field)
+        return Place(family, "untyped", (("le", "+Inf" if field == "count" else field),))
     if metric_type == "timer" and not field.endswith("_rate"):  # a rate is in calls a second, not in seconds
         family = _with(family, "_seconds")
     if (metric_type, field) in _TOTALS:
@@ -89,7 +88,8 @@ def place(name: str, metric_type: str, field: str) -> Place:
         family, kind = family + "_count", "untyped"  # some parsers add _total to the name of every counter
     elif field not in _QUANTILES and (metric_type, field) not in _VALUES:
         family += f"_{field}"
-    return Place(family + "_value" if family in OWN_FAMILIES else family, kind, _QUANTILES.get(field, ""))
+    own = (("quantile", _QUANTILES[field]),) if field in _QUANTILES else ()
+    return Place(family + "_value" if family in OWN_FAMILIES else family, kind, own)
 
 
 def labels(name: str, tags: Mapping[str, str]) -> dict[str, str]:

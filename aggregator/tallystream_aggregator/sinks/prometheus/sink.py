@@ -127,8 +127,7 @@ def families(points: Collection[Point]) -> list[Metric]:
                 family = found[place.family] = Metric(place.family, help_, place.kind)
             elif family.type != place.kind:
                 family.type = "unknown"
-            more = {key: text for key, text in (("le", place.le), ("quantile", place.quantile)) if text}
-            family.add_sample(place.family, labels | more, value)
+            family.add_sample(place.family, labels | dict(place.labels) if place.labels else labels, value)
     for family in found.values():
         if family.type == "counter":
             family.name = family.name.removesuffix("_total")  # prometheus_client adds it again

@@ -36,12 +36,6 @@ _NUMBER = StructType([StructField("number", LongType())])
 _PACKED = StructType([StructField("packed", BinaryType())])
 
 
-def cells(row: EpochRow) -> tuple[Any, ...]:
-    """Return the fields of a row for Spark, with its positions as JSON."""
-    *counts, positions = msgspec.structs.astuple(row)
-    return (*counts, msgspec.json.encode(positions).decode())
-
-
 class SparkStore:
     """`tallystream_aggregator.table.storage.Store` over the state of the key that Spark is handling.
 
@@ -80,7 +74,7 @@ class SparkStore:
 
 
 class EpochProcessor(StatefulProcessor):
-    """Calls `run` in each batch, and returns one row with the cells of its `EpochRow`.
+    """Calls `run` in each batch, and returns one row with its `EpochRow` as JSON.
 
     Delivery: that of `stream.loop.ShardLoop`. It does not depend on Spark: a batch that runs twice, or in two places,
     publishes nothing twice.
@@ -91,7 +85,7 @@ class EpochProcessor(StatefulProcessor):
 
     def __getstate__(self) -> bytes:
         """Return the pickled function."""
-        return cloudpickle.dumps(self._run)  # type: ignore[no-any-return]
+        return cloudpickle.dumps(self._run)  # type: ignore[no-any-return, no-untyped-call]
 
     def __setstate__(self, pickled: bytes) -> None:
         """Unpickle the function when it is called."""
@@ -121,7 +115,7 @@ class EpochProcessor(StatefulProcessor):
         # Not at the top: the process that asks for the states needs no pandas, whose import takes 0.3 s.
         import pandas as pd
 
-        yield pd.DataFrame([cells(row)], columns=list(row.__struct_fields__), dtype=object)
+        yield pd.DataFrame({"epoch": [msgspec.json.encode(row).decode()]})
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""

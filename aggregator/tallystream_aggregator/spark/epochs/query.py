@@ -8,7 +8,6 @@ epochs, and load the table again.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -20,9 +19,9 @@ import msgspec
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.task import EPOCH_ROW
 from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
@@ -32,13 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor
 
 log = logging.getLogger(__name__)
 
+EPOCH_ROW = StructType([StructField("epoch", StringType())])
+"""The row that a loop returns for each epoch: an `EpochRow` as JSON."""
+
 OBSERVED = "epochs"
-"""The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [EPOCH_ROW, …]}}`."""
+"""The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [an EpochRow as JSON, …]}}`."""
 
 SETTINGS = {
     # An epoch that runs again has other content. Only this version names the attempt whose state counts.
@@ -65,6 +66,7 @@ LOOP = "TALLYSTREAM_LOOP"
 """The environment variable with the number of the loop in its Python workers."""
 
 _environment = threading.Lock()
+_decode = msgspec.json.Decoder(EpochRow).decode
 
 
 def require_slots(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -134,7 +136,7 @@ def start_query(session: SparkSession, processor: EpochProcessor, loops: int, ch
     """
     rows = reduce(DataFrame.unionAll, [_rows(session, processor, loop) for loop in range(loops)])
     # Observed rows come with the progress of the batch. A sink that stores them would only repeat it.
-    observed = rows.observe(OBSERVED, f.collect_list(f.struct(*EPOCH_ROW.names)).alias("shards"))
+    observed = rows.observe(OBSERVED, f.collect_list("epoch").alias("shards"))
     writer = (
         observed.writeStream.format("noop")
         .outputMode("update")
@@ -163,9 +165,4 @@ def _rows(session: SparkSession, processor: EpochProcessor, loop: int) -> DataFr
 def rows_of(progress: Mapping[str, Any]) -> list[EpochRow]:
     """Return the rows of a finished batch from Spark's progress of it."""
     observed = progress["observedMetrics"]
-    return [_row(fields) for fields in observed[OBSERVED]["shards"]] if OBSERVED in observed else []
-
-
-def _row(fields: Mapping[str, Any]) -> EpochRow:
-    positions: Offsets = json.loads(fields["positions"])
-    return msgspec.convert({**fields, "positions": positions}, EpochRow)
+    return [_decode(text) for text in observed[OBSERVED]["shards"]] if OBSERVED in observed else []

@@ -18,13 +18,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
 from pyspark import TaskContext
-from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
-from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
-from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.loop import ShardLoop
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Selection
     from tallystream_aggregator.stream.broker import Broker
-    from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.stream.restore import LoopSettings
     from tallystream_aggregator.table.storage import Store
@@ -47,10 +43,6 @@ So the table is soon stored, and what prevents it is soon known: Spark runs a ta
 
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
-
-_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), Offsets: StringType()}
-EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
-"""The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def total_units(values: Sequence[float]) -> int:
     return total
 
 
-class Sum:
+class ExactSum:
     """A sum of whole numbers and floats. `terms` counts its terms, `floats` the floats among them."""
 
     __slots__ = ("floats", "integers", "terms", "units")
@@ -72,7 +72,7 @@ class Sum:
             for pair in zip(old, new, strict=True):
                 self.replace(*pair)
 
-    def merge(self, other: Sum, sign: int = 1) -> None:
+    def merge(self, other: ExactSum, sign: int = 1) -> None:
         """Add another sum. With the sign -1, subtract one that was merged into this one."""
         self.terms += sign * other.terms
         self.integers += sign * other.integers
@@ -103,7 +103,7 @@ class Sum:
             self.integers += sign * value
 
 
-class Counts(Sum):
+class Counts(ExactSum):
     """A sum of lists of counts, of which each has 8 bytes and the lowest comes first, as one whole number.
 
     No count takes more than its 8 bytes, unless the total of all counts exceeds 64 bits.

@@ -82,9 +82,9 @@ def count_falls(kind: str, old: Values, new: Values) -> bool:
 
 def replaces(kind: str, old: Stored, new: Stored | ValueError) -> bool:
     """Tell whether new values replace old ones as they are. They don't if they are refused, or must be merged."""
-    if isinstance(new, ValueError):
+    if isinstance(new, ValueError) or count_falls(kind, old[0], new[0]):
         return False
-    return merge_values(kind, old[0], new[0]) is new[0] and not count_falls(kind, old[0], new[0])
+    return merge_values(kind, old[0], new[0]) is new[0]
 
 
 def merge_values(kind: str, old: Values, new: Values) -> Values:

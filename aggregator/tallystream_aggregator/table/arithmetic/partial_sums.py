@@ -17,7 +17,7 @@ from tallystream import record
 from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
-from tallystream_aggregator.table.arithmetic.exact_sum import Counts, Extreme, Sum
+from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, Extreme
 from tallystream_aggregator.table.arithmetic.metric_types import Stored, Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sums import MetricId, Offsets
 
-SumOrExtreme = Sum | Extreme
+SumOrExtreme = ExactSum | Extreme
 
 _SUM, _MIN, _MAX, _COUNTS = range(4)
 _OPERATIONS = {LOWEST: (_MIN,), HIGHEST: (_MAX,), "value": (_SUM, _MIN, _MAX), "counts": (_COUNTS,)}
@@ -108,7 +108,7 @@ class PartialSum:
     def is_empty(self) -> bool:
         """Whether no life adds anything. A gauge of silent lives is empty, too."""
         missing = 0 if self.merged is None else self.merged.missing
-        terms = any(cell.terms if isinstance(cell, Sum) else cell.value is not None for cell in self.cells)
+        terms = any(cell.terms if isinstance(cell, ExactSum) else cell.value is not None for cell in self.cells)
         return not (self.lives or self.instances or self.forgotten or missing or terms)
 
     @property
@@ -132,7 +132,7 @@ class PartialSum:
         self.instances += sign * other.instances
         self.forgotten += sign * other.forgotten
         for cell, more in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Sum) and isinstance(more, Sum):
+            if isinstance(cell, ExactSum) and isinstance(more, ExactSum):
                 cell.merge(more, sign)
             elif isinstance(cell, Extreme) and isinstance(more, Extreme):
                 cell.replace(*((None, more.value) if sign > 0 else (more.value, None)))
@@ -185,7 +185,7 @@ class PartialSum:
     def stored(self) -> _Stored:
         """Return the stored form. No extreme may be lost."""
         cells: list[Any] = [
-            (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, Sum) else c.value
+            (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, ExactSum) else c.value
             for c in self.cells
         ]
         merged, sketch = self.merged, None
@@ -211,7 +211,7 @@ class PartialSum:
                 cell.set(found)  # type: ignore[arg-type]
             else:
                 terms, integers, floats, units = found  # type: ignore[misc]
-                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
+                cell.merge(ExactSum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
         if partial.merged is not None and sketch is not None:
             sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
@@ -229,11 +229,11 @@ def _rounded(quantile: float) -> float:
 def _cell(operation: int) -> SumOrExtreme:
     if operation in (_MIN, _MAX):
         return Extreme(operator.lt if operation == _MIN else operator.gt)
-    return Sum() if operation == _SUM else Counts()
+    return ExactSum() if operation == _SUM else Counts()
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:
-    return cell.value() if isinstance(cell, Sum) else cell.value
+    return cell.value() if isinstance(cell, ExactSum) else cell.value
 
 
 _Stored = tuple[

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tallystream import record
-from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, require_valid
+from tallystream.metrics.sketch import MAX_BUCKETS, middle, require_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,6 +111,44 @@ class NotEmpty(NamedTuple):
 
 
 _EMPTY = NotEmpty(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+
+def _of_runs(runs: Sequence[record.Buckets]) -> NotEmpty:
+    """Return the buckets of a sketch that have values."""
+    found = [_EMPTY]
+    for run in runs:
+        counts = np.frombuffer(run.counts, _TYPES[run.width]).astype(np.uint64)
+        places = np.flatnonzero(counts)
+        found.append(NotEmpty(places + run.offset, counts[places]))
+    return NotEmpty._make(map(np.concatenate, zip(*found, strict=True)))
+
+
+class Total(NamedTuple):
+    """A sketch, of which only the buckets with values are kept."""
+
+    scale: int
+    zeros: int
+    positive: NotEmpty
+    negative: NotEmpty
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Return, for each share, an estimate of the value with the rank floor(share * (count - 1))."""
+        (below, negative), (above, positive) = self.negative, self.positive
+        passed = np.concatenate([negative[::-1], np.array([self.zeros], np.uint64), positive]).cumsum()
+        ranks = np.array([int(share * (int(passed[-1]) - 1)) for share in shares], np.uint64)
+        places = np.searchsorted(passed, ranks, side="right") - len(below)
+        return [self._value(place, above, below) for place in places.tolist()]
+
+    def _value(self, place: int, above: NDArray[np.int64], below: NDArray[np.int64]) -> float:
+        """Return the value of a bucket, by its distance from the zeros in rising order."""
+        if place > 0:
+            return middle(self.scale, int(above[place - 1]))
+        return -middle(self.scale, int(below[-place - 1])) if place else 0.0
+
+    def encode(self) -> record.Sketch:
+        """Return it as in a record."""
+        positive, negative = self.positive.runs(), self.negative.runs()
+        return record.Sketch(scale=self.scale, zero_count=self.zeros, positive=positive, negative=negative)
 
 
 def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Buckets:
@@ -256,7 +294,7 @@ class MergedSketch:
         self.sides = {side: pages for side, pages in self.sides.items() if len(found[side].counts)}
         return {side: found[side] for side in sorted(self.sides)}
 
-    def total(self) -> Sketch | None:
+    def total(self) -> Total | None:
         """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted.
 
         It depends only on the sketches that were added, not on their order. Its scale is the smallest of them, or less
@@ -264,25 +302,16 @@ class MergedSketch:
         """
         if self.missing:
             return None
-        if self.only is not None:
-            total, zeros = Sketch(self.only.scale), self.only.zero_count
-            total.positive, total.negative = Buckets.decode(self.only.positive), Buckets.decode(self.only.negative)
+        if self.only is None:
+            found, zeros = self.not_empty(), self.zeros
         else:
-            total, zeros = _sketch_of(self.not_empty()), self.zeros
-        total.zeros = zeros
-        if not (total.positive.counts or total.negative.counts):
-            total.scale = 0
-        return total if total.count else None
-
-
-def _sketch_of(found: dict[tuple[int, int], NotEmpty]) -> Sketch:
-    """Return a sketch of the buckets of each scale and sign, without zeros."""
-    scale = min((scale for scale, _ in found), default=0)
-    while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
-        scale -= 1
-    total = Sketch(scale)
-    total.positive, total.negative = (_at_scale(found, sign, scale) for sign in (1, -1))
-    return total
+            of, zeros = self.only, self.only.zero_count
+            sides = {(of.scale, 1): _of_runs(of.positive), (of.scale, -1): _of_runs(of.negative)}
+            found = {side: part for side, part in sides.items() if len(part.counts)}
+        scale = min((scale for scale, _ in found), default=0)
+        while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
+            scale -= 1
+        return Total(scale, zeros, _at_scale(found, 1, scale), _at_scale(found, -1, scale)) if found or zeros else None
 
 
 def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int:
@@ -291,13 +320,15 @@ def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int
     return max(ends) - min(ends) + 1 if ends else 0
 
 
-def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> Buckets:
+def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> NotEmpty:
     """Return the buckets of a sign at `scale`."""
-    parts = [(part.indexes >> of - scale, part.counts) for (of, each), part in found.items() if each == sign]
+    parts = [(of, part) for (of, each), part in found.items() if each == sign]
     if not parts:
-        return Buckets()
-    first = min([int(indexes[0]) for indexes, _ in parts])
-    counts = np.zeros(max([int(indexes[-1]) for indexes, _ in parts]) - first + 1, np.uint64)
-    for indexes, some in parts:
-        np.add.at(counts, indexes - first, some)
-    return Buckets(first, counts.tolist())
+        return _EMPTY
+    if [of for of, _ in parts] == [scale]:
+        return parts[0][1]
+    all_indexes = np.concatenate([part.indexes >> of - scale for of, part in parts])
+    indexes, places = np.unique(all_indexes, return_inverse=True)
+    counts = np.zeros(len(indexes), np.uint64)
+    np.add.at(counts, places, np.concatenate([part.counts for _, part in parts]))
+    return NotEmpty(indexes, counts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zlib
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -62,6 +63,11 @@ class Record(NamedTuple):
 @lru_cache(maxsize=10_000)
 def _partition_name(topic: str, partition: int) -> str:
     return f"{topic}:{partition}"  # needed several times for each record
+
+
+def shard_of(key: bytes | None, shards: int) -> int:
+    """Return the shard of the records with this key, by CRC-32."""
+    return zlib.crc32(key or b"") % shards
 
 
 class DecodedSnapshot(NamedTuple):

@@ -20,7 +20,7 @@ def test_a_partition_whose_end_does_not_move_for_a_second_needs_a_record() -> No
 
 
 def test_a_busy_partition_needs_a_record_every_minute() -> None:
-    """Its records may all be of one shard."""
+    """Else no life of it would ever be forgotten."""
     timer = ClockTimer()
     due_s = [second for second in range(200) if timer.due({ONE: second}, float(second))]
     assert due_s == [60, 120, 180]

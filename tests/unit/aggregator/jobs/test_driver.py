@@ -82,13 +82,10 @@ class ScriptedSystem:
 
     is_ready, is_done = False, False
 
-    def follow(self, **_: object) -> None:
+    def follow(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    reset = follow
-
-    def look(self, _query: object) -> None:
-        """Do nothing."""
+    reset = look = follow
 
 
 def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> int:

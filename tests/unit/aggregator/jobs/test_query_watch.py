@@ -1,43 +1,40 @@
-"""What the driver tells others about a query: offsets, the ledger, and when a catch-up is done."""
+"""What the driver notes of its queries and tells others: epochs, offsets, and when a catch-up is done."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
-from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
-if TYPE_CHECKING:
-    import pytest
-
-    from tallystream_aggregator.kafka.ledger import LedgerRow
-
-
-def row(shard: int, end: int) -> EpochRow:
-    positions = {"metrics": {"0": end}} if end else {}
-    return EpochRow(shard, steps=1, seconds=1.0, state_bytes=9, positions=positions)
-
 
 class Outside:
-    """Stands in for the end of `metrics-table`, the group, the ledger and the broker."""
+    """Stands in for the query, the end of `metrics-table`, the group and the broker."""
 
     def __init__(self, loops: int = 1) -> None:
         self.positions: dict[int, PositionsRow] = {}
         self.shards: dict[int, Any] = {}
         self.places = [Place("metrics-table", loop) for loop in range(loops)]
-        self.now = 2
+        self.lastProgress: dict[str, Any] | None = None
         self.committed: list[Any] = []
-        self.written: list[LedgerRow] = []
         self.clocks: list[Any] = []
-        self.fails, self.refuses, self.moves, self.end = False, False, True, 100
+        self.refuses, self.moves, self.end = False, True, 100
+
+    def end_epoch(self, batch: int, *rows: EpochRow) -> Any:
+        """End a batch of the query, and return the query."""
+        shards = [msgspec.json.encode(row).decode() for row in rows]
+        self.lastProgress = {"batchId": batch, "observedMetrics": {"epochs": {"shards": shards}}}
+        return self
 
     def publish(self, loop: int, *ends: int, generation: int = 2, restoring: bool = False) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
@@ -62,31 +59,77 @@ class Outside:
         """Return ends."""
         return dict.fromkeys(places, self.end)
 
-    def write(self, rows: list[LedgerRow]) -> None:
-        """Note rows of the ledger."""
-        if self.fails:
-            raise BrokerError("no answer")
-        self.written += rows
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def watch(outside: Outside, health: Health | None = None, **options: Any) -> QueryWatch:
-    health = health or Health("aggregate", HealthSettings())
-    one: Any = outside
-    given = {"broker": outside, "append_clocks": outside.clocks.append, "begin": {}, **options}
-    given["commit_offsets"] = outside.commit
-    return QueryWatch(one, one, health=health, otlp=("otlp",), **given)
+@pytest.fixture
+def health(clock: ManualClock) -> Health:
+    return Health("aggregate", HealthSettings(), clock=clock)
 
 
-def test_the_group_has_what_all_shards_have_published() -> None:
-    """Each shard reads every partition, so the lowest position counts that the combiner has. Before, there is none."""
-    outside = Outside(loops=3)
-    outside.publish(0, 9)
-    outside.publish(1, 9)
-    watched = watch(outside)
-    watched.follow(last=True)
-    outside.publish(2, 8, 7)
-    watched.follow(last=True)
-    assert outside.committed == [{Place("metrics", 0): 7}]
+def watch(outside: Any, health: Health | None = None, **options: Any) -> QueryWatch:
+    """Return what follows a query of generation 2."""
+    watched = QueryWatch(
+        outside,
+        broker=outside,
+        append_clocks=outside.clocks.append,
+        commit_offsets=outside.commit,
+        health=health or Health("aggregate", HealthSettings()),
+        otlp=("otlp",),
+        **options,
+    )
+    watched.reset(2)
+    return watched
+
+
+def test_each_finished_epoch_is_noted_once() -> None:
+    """Another query begins at the batch that the one before did not finish."""
+    query: Any = Outside()
+    watched = watch(query)
+    watched.look(query)
+    for batch in (7, 7, 8):
+        watched.look(query.end_epoch(batch, EpochRow(0, reached=True)))
+    watched.reset(3)
+    watched.look(query.end_epoch(8, EpochRow(0, reached=True)))
+    assert watched.epochs == 3
+
+
+def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop() -> None:
+    """One that had ended before it goes on with its steps, and the next epoch stores them."""
+    query, told = Outside(), []
+    watched = watch(query)
+    for batch, stopped in enumerate(((False, False), (True, False), (True, True))):
+        watched.look(query.end_epoch(batch, *(EpochRow(shard, stopped=one) for shard, one in enumerate(stopped))))
+        told.append(watched.stopped)
+    assert told == [False, False, True]
+
+
+def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health) -> None:
+    """Its epochs end before it is where it had published. Their number shows that it is not stuck."""
+    query, ready = Outside(), []
+    watched = watch(query, health)
+    for batch, reached in enumerate((True, False, False, True)):
+        watched.look(query.end_epoch(batch, EpochRow(0, reached=True), EpochRow(1, reached=reached)))
+        ready.append(health.status.unready_reason() is None)
+    assert ready == [True, False, False, True]
+    assert health.status.unhealthy_reason() is None
+
+
+def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
+    """They are added up."""
+    rows = [
+        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, reached=True),
+        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, reached=True),
+    ]
+    query = Outside()
+    watch(query, health).look(query.end_epoch(0, *rows))
+    lines = [line for line in health.metrics().text.splitlines() if not line.startswith("#")]
+    found = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
+    assert (found["tallystream_steps_total"], found["tallystream_restarts_total"]) == (5, 1)
+    assert found["tallystream_table_state_bytes"] == 11
 
 
 def test_offsets_are_committed_when_they_move() -> None:
@@ -114,12 +157,10 @@ def test_a_query_is_ready_when_all_loops_work() -> None:
     assert ready == [False] * 5 + [True]
 
 
-def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
+def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready(health: Health, clock: ManualClock) -> None:
     """Its claim is published, and nothing else for an hour. A restart would begin the same again."""
-    outside, clock = Outside(), ManualClock()
-    health = Health("aggregate", HealthSettings(), clock=clock)
+    outside = Outside()
     watched = watch(outside, health)
-    watched.reset()
     outside.publish(0, 5, restoring=True)
     watched.follow(last=True)
     clock.advance(3600)
@@ -127,45 +168,37 @@ def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
     assert health.status.unready_reason() is not None
 
 
-def test_a_catch_up_is_done_at_its_ends() -> None:
-    """Its ends are those of the partitions at the start."""
-    outside = Outside()
-    watched = watch(outside, ends={"metrics": {"0": 8}})
-    done = []
-    for end in (7, 8):
-        outside.publish(0, end)
-        watched.follow(last=True)
-        done.append(watched.is_done)
-    assert done == [False, True]
-
-
-def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
+def test_a_catch_up_is_done_when_all_loops_have_published_up_to_its_ends() -> None:
     """What an earlier driver has published may be of a topic that was deleted and created again: a loop looks first."""
     outside = Outside()
     watched = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for generation, restoring in ((1, False), (2, True), (2, False)):
-        outside.publish(0, 9, generation=generation, restoring=restoring)
+    for end, generation, restoring in ((9, 1, False), (9, 2, True), (7, 2, False), (8, 2, False)):
+        outside.publish(0, end, generation=generation, restoring=restoring)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, False, True]
+    assert done == [False, False, False, True]
 
 
-def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
-    """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
+def test_the_lowest_positions_of_all_shards_are_published() -> None:
+    """Each shard reads every partition, and the combiner has the positions of each. Before it publishes, there is none.
+
+    A partition that one shard has not begun to read was added since the last run: the sums lack that shard's part.
+    """
     outside = Outside(loops=3)
-    watched = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
-    outside.publish(0, 8)
-    outside.publish(1, 8)
-    outside.publish(2, 8, 8)
-    found = outside.positions[2]
-    done = []
+    watched = watch(outside, ends={"metrics": {"0": 7, "1": 3}})
+    outside.publish(0, 9)
+    outside.publish(1, 9)
+    watched.follow(last=True)
+    assert outside.committed == []
+    outside.publish(2, 8, 7)
+    found, done = outside.positions[2], []
     for shard in ("0", "1"):
         found.shards[shard]["metrics"]["1"] = 3
         watched.follow(last=True)
         done.append(watched.is_done)
     assert done == [False, True]
-    assert outside.committed == [{Place("metrics", 0): 8}, {Place("metrics", 0): 8, Place("metrics", 1): 3}]
+    assert outside.committed == [{Place("metrics", 0): 7}, {Place("metrics", 0): 7, Place("metrics", 1): 3}]
 
 
 def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,23 +215,6 @@ def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatc
     watched.follow(last=True)
     published = {Place("metrics", 0): 100}
     assert noted == [(published, published)] * 2 + [(published, {Place("metrics", 0): 150})]
-
-
-def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
-    """Rows follow each other without a gap, also if the broker does not answer for a while.
-
-    An epoch that did not reach the published positions has no row.
-    """
-    outside = Outside()
-    watched = watch(outside)
-    for batch, end in enumerate((5, 5, 0, 8)):
-        outside.fails = batch == 0
-        watched._note(batch, f"1970-01-01T00:00:0{batch}Z", [row(0, end)])
-        watched.follow()
-    assert [(one.generation, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
-        (2, 0, 0, {}, {"metrics": {"0": 5}}),
-        (2, 3, 3000, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
-    ]
 
 
 def test_own_partitions_get_clock_records() -> None:

@@ -15,34 +15,25 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.reading import FIRST_READ
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker
 
 OPENED = LedgerRow(
-    kind="opened",
     generation=3,
     ts=1,
     start={"metrics": {"0": 7}},
     shards=2,
     forget_after_ms=5,
     max_table_bytes=6,
-    drop_tags=("k",),
     otlp=["otlp"],
 )
-EPOCH = LedgerRow(kind="epoch", generation=3, ts=2)
 
 
-@pytest.mark.parametrize("epochs", [0, FIRST_READ, 10 * FIRST_READ])
-def test_the_settings_are_those_of_the_last_start_however_long_ago(epochs: int) -> None:
-    """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing.
-
-    The row that a rebuild writes has these settings, and begins no table.
-    """
-    rows = [replace(OPENED, generation=2, max_table_bytes=9), OPENED, *[EPOCH] * epochs]
-    found = rebuild._opened(ledger_with(*rows), Topics())
+def test_the_settings_are_those_of_the_last_start() -> None:
+    """The row that a rebuild writes has these settings, and begins no table."""
+    found = rebuild._opened(ledger_with(replace(OPENED, generation=2, max_table_bytes=9), OPENED), Topics())
     assert found == replace(OPENED, start={})
     wanted = TableSettings(forget_after_ms=5, max_table_bytes=6, otlp_topics=("otlp",))
     assert rebuild._table_settings(found) == wanted
@@ -51,7 +42,7 @@ def test_the_settings_are_those_of_the_last_start_however_long_ago(epochs: int) 
 def test_a_ledger_without_a_start_is_an_error_with_the_remedy() -> None:
     """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
     with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
-        rebuild._opened(ledger_with(EPOCH), Topics())
+        rebuild._opened(ledger_with(), Topics())
 
 
 def ledger_with(*rows: LedgerRow) -> Broker:

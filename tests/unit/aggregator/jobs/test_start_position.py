@@ -8,7 +8,6 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
-from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def test_offsets_are_by_topic_and_partition() -> None:
 )
 def test_the_error_of_another_text_has_all_forms(text: str) -> None:
     """It names the option."""
-    with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, group"):
+    with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, a time"):
         parse_start(text)
 
 
@@ -60,7 +59,7 @@ class HundredRecords:
 def resolved(start: Start, partition: int = 0) -> Offsets:
     """Return where a start position begins."""
     broker: Any = HundredRecords()
-    return resolve(start, {"metrics": [partition]}, Cluster("b:9092"), broker)
+    return resolve(start, {"metrics": [partition]}, broker)
 
 
 @pytest.mark.parametrize(("start", "begin"), [("earliest", 10), ("latest", 100), (5, 15), (90, 100)])

@@ -27,7 +27,7 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    last = LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])
+    last = LedgerRow(shards=2, forget_after_ms=1, max_table_bytes=1, otlp=["otlp"])
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)

@@ -10,9 +10,7 @@ from support.undecodable import UNDECODABLE
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 
-END = {"metrics": {"0": 7}}
-OPENED = LedgerRow(kind="opened", generation=3, ts=1)
-EPOCH = LedgerRow(kind="epoch", generation=3, batch=1, ts=2, end=END)
+ONE, TWO = (LedgerRow(generation=n, ts=1, shards=1, forget_after_ms=2, max_table_bytes=3) for n in (1, 2))
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
@@ -21,5 +19,5 @@ def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
 ) -> None:
     """The rows around it are read."""
     with caplog.at_level(logging.WARNING):
-        assert list(ledger.rows([ledger.encode(OPENED), value, ledger.encode(EPOCH)])) == [OPENED, EPOCH]
+        assert list(ledger.rows([ledger.encode(ONE), value, ledger.encode(TWO)])) == [ONE, TWO]
     assert "a record of the ledger is not a row and is skipped" in caplog.text

@@ -71,10 +71,19 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sum is shown before."""
+    """No sum is shown before, and the shipper is not ready."""
     monkeypatch.setattr(module, "MAX_RECORDS", 2)
     bench.publish(1, 2, 3)
+    reasons: list[str | None] = []
+    write = bench.sink.write
+
+    def writing(points: Any) -> list[Refused]:
+        reasons.append(bench.health.status.unready_reason())
+        return write(points)
+
+    monkeypatch.setattr(bench.sink, "write", writing)
     assert not bench.step()
+    assert reasons == ["waiting for the newest sums"]
     assert bench.text() == "the newest sums are not known yet\n"
     assert bench.health.status.unready_reason() == "waiting for the newest sums"
     assert bench.step()

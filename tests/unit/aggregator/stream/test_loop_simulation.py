@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.checkpoints import Batch, BatchTakenError
-from support.simulation.choices import ListedChoices, RandomChoices
+from support.simulation.choices import HarmlessChoices, RandomChoices
 from support.simulation.client import SimulatedBroker, SimulatedWriter
 from support.simulation.judge import Judge, Violation
 from support.simulation.scheduler import Faults
@@ -240,7 +240,7 @@ def test_tasks_that_open_again_when_they_are_fenced_stop_each_other_for_ever(
     """Two tasks that go on by turns, whatever is claimed, commit nothing. If a fenced one ends, the other goes on."""
     if loop is BeginsAgain:
         monkeypatch.setattr(epochs, "require_highest", lambda *_: None)
-    system = System(ListedChoices([]), faults=Faults(), loop=loop)
+    system = System(HarmlessChoices(), faults=Faults(), loop=loop)
     scheduler, cluster = system.scheduler, system.cluster
     with scheduler:
         for attempt in range(2):

@@ -11,9 +11,8 @@ from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value, read_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value, read_value, shard_of
 from tallystream_aggregator.table.records.refusals import Refusal
-from tallystream_aggregator.table.records.shards import shard_of
 
 LARGEST = 2**63 - 1
 

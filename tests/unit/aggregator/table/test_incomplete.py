@@ -2,73 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support import otlp
-from support.steps import Published, run
+from support.steps import run
+from support.topic import BEGIN_MS, Topic, counter, gauge
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BEGIN_MS = 1_700_000_000_000
-LIFE = "01HF7YAT00" + "A" * 16
-
-
-def snapshot(seq: int, *, complete: bool = False, **values: float) -> bytes:
-    """Return a snapshot. Names that begin with g are gauges, the others counters."""
-    metrics = [
-        {"name": name, "type": "gauge", "value": value}
-        if name.startswith("g")
-        else {"name": name, "type": "counter", "count": value}
-        for name, value in values.items()
-    ]
-    header = {"app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 60_000, "final": False}
-    return json.dumps({**header, "complete": complete, "metrics": metrics}).encode()
-
-
-def apply(table: Table, *values: bytes) -> Published:
-    """Apply records of one instance, at the next offsets."""
-    first = table.state.records
-    records = [Record("metrics", 0, first + n, BEGIN_MS, b"app-1", value) for n, value in enumerate(values)]
-    return run(table, records)
-
-
-def sums(changes: Published) -> dict[str, Any]:
-    """Return the count or the sum of each metric that changed."""
-    return {one.metric[1]: one.sum if one.count is None else one.count for one in changes.totals}
-
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
     """Snapshots with some of the metrics arrive with equal seqs and out of order. Each metric has its newest value."""
-    table = Table(State())
-    changes = apply(
-        table, snapshot(5, a=50), snapshot(5, b=7), snapshot(4, b=6, c=1), snapshot(3, a=30), snapshot(6, c=2)
-    )
-    assert sums(changes) == {"a": 50, "b": 7, "c": 2}
-    assert changes.dead == []
+    topic = Topic()
+    with topic.one_step():
+        for seq, counts in ((5, {"a": 50}), (5, {"b": 7}), (4, {"b": 6, "c": 1}), (3, {"a": 30}), (6, {"c": 2})):
+            topic.snapshot(*(counter(count, name) for name, count in counts.items()), seq=seq, complete=False)
+    assert {total.name: total.count for total in topic.changes.totals} == {"a": 50, "b": 7, "c": 2}
+    assert topic.reasons() == []
 
 
-def test_a_metric_that_is_missing_stays_current() -> None:
-    """A gauge that a newer incomplete snapshot lacks still counts. With complete snapshots it would not."""
-    changes = apply(Table(State()), snapshot(1, a=1, g=5), snapshot(2, a=2))
-    assert sums(changes) == {"a": 2, "g": 5}
-    changes = apply(Table(State()), snapshot(1, complete=True, a=1, g=5), snapshot(2, complete=True, a=2))
-    assert sums(changes) == {"a": 2, "g": None}
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_metric_that_is_missing_stays_current(*, complete: bool) -> None:
+    """A gauge that a newer incomplete snapshot lacks still counts. With complete snapshots it does not."""
+    topic = Topic()
+    with topic.one_step():
+        topic.snapshot(counter(1), gauge(5), complete=complete).snapshot(counter(2), seq=2, complete=complete)
+    assert (topic.sum().count, topic.sum("g").sum) == (2, None if complete else 5)
 
 
 def test_a_count_that_falls_is_refused_only_in_order() -> None:
     """A lower count with a higher seq is a dead letter. With a lower seq it is an old value and changes nothing."""
-    table = Table(State())
-    assert [letter.reason.split(",")[0] for letter in apply(table, snapshot(5, a=50), snapshot(6, a=49)).dead] == [
-        "the count fell within a life"
-    ]
-    changes = apply(table, snapshot(4, a=49))
-    assert (changes.totals, changes.dead) == ([], [])
+    topic = Topic().snapshot(counter(50), seq=5, complete=False).snapshot(counter(49), seq=6, complete=False)
+    assert topic.reasons() == ["the count fell within a life, from 50 to 49"]
+    topic.snapshot(counter(49), seq=4, complete=False)
+    assert (topic.changes.totals, topic.reasons()) == ([], [])
 
 
 def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:

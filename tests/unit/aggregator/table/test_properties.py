@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.divisions import DAY_MS, divide
 from support.fuzz import examples
 from support.replayed import lasting, replay
-from support.runs import FORGET_AFTER_MS, UNLIMITED, check, jump, move, new_tables, require_equal, take
+from support.runs import FORGET_AFTER_MS, RULES, UNLIMITED, check, jump, move, new_tables, require_equal, take
 from support.schedules import TopicRecord, jumps, play, schedules, short_schedules, step_sizes
 from tallystream import record
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
@@ -25,7 +25,6 @@ from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock
 if TYPE_CHECKING:
     import random
 
-SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8, "forget_after_ms": FORGET_AFTER_MS}
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
@@ -43,7 +42,7 @@ def test_the_table_equals_the_replay_in_any_steps(schedule: list[int], sizes: li
 def test_no_result_depends_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
     """Sums, dead letters, events with their times, and numbers of records equal the replay's."""
     records = play(schedule, shards)
-    check(records, divide(records, sizes), SMALL, shards=shards)
+    check(records, divide(records, sizes), shards=shards)
 
 
 @examples(60)
@@ -99,7 +98,7 @@ def test_one_life_in_two_partitions_equals_the_replay(
 def test_a_step_from_the_same_state_gives_the_same(schedule: list[int], sizes: list[int], shards: int) -> None:
     """It publishes the same records, and the next state has the same bytes."""
     records = play(schedule, shards)
-    tables = new_tables(records, SMALL, shards)
+    tables = new_tables(records, RULES, shards)
     for ends in divide(records, sizes):
         repeated = copy.deepcopy(tables)
         tables.step(ends)

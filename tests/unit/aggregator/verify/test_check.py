@@ -11,10 +11,9 @@ from support.buckets import buckets
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import PublishedSums, is_within, parse, refused_record, unequal
+from tallystream_aggregator.verify.lives import Settings, Tags
+from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.verify.published import Ends, Event, PublishedSum
@@ -78,16 +77,6 @@ def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:
     return [(one.field, one.published, one.replayed) for one in outcome.differences]
 
 
-def test_the_newest_sums_are_compared_at_the_end() -> None:
-    """A sum that did not change since then has earlier offsets."""
-    topic = Topic().append(snapshot(1, 1, f"{COUNTER % 1},{GAUGE % 1}"))
-    topic.append(snapshot(2, 2, f"{COUNTER % 2},{GAUGE % 1}"))
-    gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
-    outcome = topic.check(published(count=2, offsets={"0": 1}), gauge)
-    assert outcome.differences == []
-    assert (outcome.sums, outcome.records, outcome.ends) == (2, 2, {ZERO: 2, ONE: 0})
-
-
 @pytest.mark.parametrize("tampered", [{"count": 2}, {"lives": 2}, {"retired": 1}, {"p999": 1.0}, {"count": "1"}])
 def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
     """The difference has the published value, the replayed one and the offsets."""
@@ -134,18 +123,6 @@ def test_a_sum_beyond_64_bits_is_compared_with_its_flag() -> None:
     topic = Topic().append(snapshot(most, 1)).append(snapshot(most, 1), ONE)
     assert fields(topic.check(published(count=most, **both))) == [("overflow", None, True)]
     assert fields(Topic().append(snapshot(1, 1)).check(published(count=1, overflow=True))) == [("overflow", True, None)]
-
-
-def test_a_sum_that_was_not_published_again_is_found() -> None:
-    """The step after the second record should have published 2. The row has 1, which was correct earlier."""
-    topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
-    assert fields(topic.check(published(count=1))) == [("count", 1, 2)]
-
-
-def test_a_sum_that_is_missing_is_found() -> None:
-    """A metric without any published sum is a difference."""
-    outcome = Topic().append(snapshot(1, 1)).check()
-    assert [(one.identity, one.field) for one in outcome.differences] == [(("shop", "counter", "n", ()), "sum")]
 
 
 def test_a_metric_that_no_life_has_needs_no_sum() -> None:
@@ -201,16 +178,6 @@ def test_events_of_an_instance_in_several_partitions_may_depend_on_the_order() -
     assert [one[0] for one in fields(outcome)].count("events") == 1
 
 
-def test_a_life_is_silent_by_the_clock_of_its_partition_alone() -> None:
-    """Three intervals after its record, to the millisecond. The time of the sum has no effect."""
-    for at, number in ((2999, 1), (3000, 0)):
-        one = {"sum": 1, "min": 1, "max": 1, "mean": 1.0} if number else {}
-        numbers = {"number": number, "lives": number, "instances": number, "offsets": {"0": 1}}
-        row = published(b'["shop","gauge","g",[]]', ts=BEGIN_MS + 10**9, **one, **numbers)
-        assert Topic().append(snapshot(1, 1, GAUGE)).append(b"{", at=at).check(row).differences == []
-        assert Topic().append(snapshot(1, 1, GAUGE)).append(b"{", at=5999 - at).check(row).differences != []
-
-
 def test_partitions_are_read_side_by_side() -> None:
     """A life that moved on the fourth day is not forgotten by the clock of its first partition on the eighth."""
     day_ms = 86_400_000
@@ -237,14 +204,6 @@ def test_a_value_that_the_table_never_publishes_is_a_difference(field: str, publ
     assert unequal({field: published}, {field: 1})
 
 
-def test_of_several_sums_the_last_one_counts() -> None:
-    """It replaces the others of its key."""
-    sums = PublishedSums({ZERO: 6})
-    for count in (1, 3, 2):
-        sums.add(KEY, json.dumps({"ts": 0, "count": count, "offsets": {"metrics": {"0": 5}}}).encode())
-    assert [row.fields["count"] for row in sums.newest.values()] == [2]
-
-
 HOSTILE = [
     *UNDECODABLE.values(),
     b'{"ts":Infinity}',
@@ -260,25 +219,6 @@ def test_records_that_are_not_sums_are_counted_and_skipped(value: bytes) -> None
     sums.add(KEY, value)
     sums.add(value, b'{"ts":0}')
     assert (sums.unreadable, sums.newest) == (2, {})
-
-
-def test_a_sum_over_several_topics_is_compared_at_the_offsets_of_all() -> None:
-    """Its offsets and the offsets of the comparison are by topic and partition."""
-    row = parse(KEY, b'{"ts":0,"offsets":{"metrics":{"0":4},"metrics-mail":{"1":9}}}')
-    assert row.ends == {"metrics:0": 5, "metrics-mail:1": 10}
-    assert not is_within(row.ends, {"metrics:0": 5})
-
-
-def test_sums_beyond_the_end_are_known() -> None:
-    """They are later, and those without offsets. The newest one up to the end counts."""
-    sums = PublishedSums(end={ZERO: 30})
-    for last in (9, 19, 29, 39):
-        sums.add(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
-    sums.add(KEY, b'{"ts":0}')
-    sums.add(b"x", b"{}")
-    sums.add(KEY, None)
-    assert [row.ends for row in sums.newest.values()] == [{ZERO: 30}]
-    assert ([row.ends for row in sums.later], sums.unreadable) == ([{ZERO: 40}, {}], 1)
 
 
 @pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])

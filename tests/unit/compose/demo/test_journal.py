@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream_cli.demo import journal
-from tallystream_cli.demo.journal import JournalWriter, Line
+from tallystream_cli.demo.journal import Line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tallystream_cli.demo.journal import Kind, Span
 
 
 def _text(*lines: Line) -> bytes:
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    return b"".join(line.text() for line in lines)
 
 
 def _batch(n: int, *spans: Span) -> Line:
@@ -47,16 +44,6 @@ def test_an_incomplete_last_line_is_ignored() -> None:
     text = _text(_batch(1, (0, 0, 10)))
     assert journal.processed(journal.parse(text[:-5])) == 0
     assert journal.processed(journal.parse(text)) == 10
-
-
-def test_a_second_process_appends(tmp_path: Path) -> None:
-    """A journal has the batches of all processes of an instance."""
-    path = tmp_path / "app-1.journal"
-    for n in (1, 2):
-        with JournalWriter(path) as writer:
-            writer.write(Line("batch", n, 1, -7, [(3, n, n + 2)]))
-    batches = journal.parse(path.read_bytes())
-    assert [(batch.line.delay_sum, batch.line.spans) for batch in batches] == [(-7, [(3, 1, 3)]), (-7, [(3, 2, 4)])]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 10))))

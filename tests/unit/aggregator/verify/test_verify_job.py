@@ -1,0 +1,143 @@
+"""What verify reads from topics: records of transactions, the ledger, and positions rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from support.simulation.direct import ROWS, Direct
+from support.undecodable import UNDECODABLE
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.stream.broker import Bounds, Place
+from tallystream_aggregator.table import TableSettings
+from tallystream_aggregator.verify import job
+from tallystream_aggregator.verify.advance import Advance, Change
+from tallystream_aggregator.verify.job import committed, settings_of, settled
+from tallystream_aggregator.verify.lives import Settings, Tags
+from tallystream_aggregator.verify.published import Moment, moment
+from tallystream_aggregator.verify.replay import Replay
+
+ZERO, ONE = "metrics:0", "metrics:1"
+BEGIN_MS = 1_700_000_000_000
+
+
+def row(*, shards: int = 1, **fields: Any) -> LedgerRow:
+    """Return a row of the ledger."""
+    return LedgerRow(**{"generation": 1, "shards": shards, "forget_after_ms": 5, "max_table_bytes": 7} | fields)
+
+
+def test_the_table_and_the_replay_have_the_same_settings_by_default() -> None:
+    """Else they would refuse other records where the ledger says nothing."""
+    assert asdict(Settings()) == asdict(TableSettings()) | {"tags": asdict(Tags())}
+
+
+def test_settings_change_where_the_rows_say() -> None:
+    """A table that begins has those of its first driver, and no earlier ones.
+
+    The topics of OTLP metrics are those of all rows, the memory of the table is the newest one.
+    """
+    begun, later, split = ({"metrics": {"0": offset}} for offset in (7, 20, 25))
+    rows = [row(start={"metrics": {"0": 0}}), row(start=begun, otlp=["a"]), row(end=later, forget_after_ms=6)]
+    changes = [Change({ZERO: 7}, 1, 5), Change({ZERO: 20}, 1, 6), Change({ZERO: 25}, 3, 5)]
+    tags = Tags(frozenset({"pod"}))
+    settings = Settings(otlp_topics=("a", "b"), max_table_bytes=9, tags=tags)
+    assert settings_of([*rows, row(shards=3, end=split, otlp=["b"], max_table_bytes=9)], tags) == (settings, changes)
+    assert settings_of([], Tags()) == (Settings(), [])
+
+
+def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
+    """The combiner's has the positions of each. Sums name what all have read. Without shards, none has begun."""
+    content = {"v": 1, "shard": 0, "of": 2, "sum_tags": {"drop": ["pod"]}, "positions": {"metrics": {"0": 3}}}
+    tags = Tags(frozenset({"pod"}))
+    assert moment(json.dumps(content).encode()) == Moment(({ZERO: 3},) * 2, tags)
+    began = content | {"begin": {"metrics": {"1": 7}}}
+    assert moment(json.dumps(began).encode()) == Moment(({ZERO: 3},) * 2, tags, {ONE: 7})
+    combined = content | {"shard": 2, "shards": {"1": {"metrics": {"0": 4}}, "0": {"metrics": {"0": 3, "1": 1}}}}
+    found = moment(json.dumps(combined).encode())
+    assert found is not None
+    assert (found.shards, found.ends) == (({ZERO: 3, ONE: 1}, {ZERO: 4}), {ZERO: 3})
+    assert moment(json.dumps(content | {"shard": 2}).encode()) is None
+
+
+@pytest.mark.parametrize("value", [None, *UNDECODABLE.values(), b'{"shard":1,"of":2}'])
+def test_what_is_no_positions_row_is_an_error(value: bytes | None) -> None:
+    """Nothing else may be at its key."""
+    with pytest.raises(ValueError, match="no positions row"):
+        moment(value)
+
+
+def snapshot(count: int) -> bytes:
+    """Return a snapshot with one counter."""
+    header = {"v": 1, "app": "shop", "life": "01HF7YAT00" + "A" * 16, "part": 0, "seq": count, "ts": 0}
+    metrics = [{"type": "counter", "name": "n", "count": count}]
+    return json.dumps(header | {"every_ms": 1000, "final": False, "metrics": metrics}).encode()
+
+
+def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refused() -> None:
+    """The number is that at the record: the table may be split later."""
+    forget = b'{"v":1,"forget":{"metric":"n","shards":2}}'
+    values = [snapshot(1), forget, snapshot(2), forget]
+    records = [(offset, BEGIN_MS + offset, b"app-1", value) for offset, value in enumerate(values)]
+    replay = Replay()
+    advance = Advance(replay, {}, {ZERO: iter(records)})
+    counter = ("shop", "counter", "n", ())
+    advance.change(Change({}, 1, 1))
+    advance.change(Change({ZERO: 3}, 2, 1))
+    assert dict(advance.letters) == {(ZERO, 1): 1}
+    assert replay.sums()[counter]["count"] == 2
+    advance.finish([{ZERO: 4}] * 2)
+    assert dict(advance.letters) == {(ZERO, 1): 1}
+    assert replay.sums()[counter]["count"] == 0
+
+
+# Topics.
+
+
+DEAD = Place("metrics-dead", 0)
+
+
+class Partition:
+    """A broker with one partition that ends at `end`, for a reader of committed records at each of `stable` in turn."""
+
+    def __init__(self, end: int, stable: list[int]) -> None:
+        self._end, self._stable = end, stable
+
+    def bounds(self, places: list[Place]) -> dict[Place, Bounds]:
+        """Return the bounds."""
+        stable = self._stable.pop(0) if len(self._stable) > 1 else self._stable[0]
+        return {place: Bounds(0, stable, self._end) for place in places if place == DEAD}
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "PAUSE_S", 0)
+
+
+def test_open_transactions_are_waited_for() -> None:
+    """A reader does not see what others commit after the first record of an open transaction."""
+    broker: Any = Partition(7, [3, 3, 8, 9])
+    assert settled(broker, DEAD) == Bounds(0, 8, 7)
+    assert settled(broker, Place("metrics-other", 0)) is None
+
+
+def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its dead letters would be missing, and those of others after it."""
+    monkeypatch.setattr(job, "MAX_WAIT_S", 0)
+    broker: Any = Partition(7, [3])
+    with pytest.raises(TallystreamError, match=r"^metrics-dead:0: a transaction has been open for 0 s\.$"):
+        settled(broker, DEAD)
+
+
+def test_all_committed_records_are_read() -> None:
+    """Progress is told after each thousand of them."""
+    direct = Direct()
+    for number in range(2_500):
+        direct.cluster.append(ROWS, None, b"%d" % number)
+    progress: list[tuple[int, int]] = []
+    found = committed(direct.broker, ROWS, lambda done, of: progress.append((done, of)))
+    assert [value for *_, value in found] == [b"%d" % number for number in range(2_500)]
+    assert progress == [(1_000, 2_500), (2_000, 2_500)]
