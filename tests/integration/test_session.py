@@ -16,10 +16,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 SESSION = """
 import os
 from pathlib import Path
-from tallystream_aggregator.spark.session import archive_path, build_session, end_session
+from tallystream_aggregator.spark.session import archive_path, build_session, end_session, start_jvm
 from tallystream_aggregator.spark.epochs.query import import_modules, warm
+from pyspark import SparkContext
 
-session = build_session("test", master="local[1]")
+start_jvm(None, "512m")
+started = SparkContext._gateway.proc.pid
+session = build_session("test", master="local[1]", driver_memory="512m")
+assert session.sparkContext._gateway.proc.pid == started
+assert session.sparkContext.master == "local[1]"
 session.sparkContext.parallelize([0], 1).mapPartitions(import_modules).count()
 mapped = str(archive_path().resolve()) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
 print(os.environ["SPARK_LOCAL_DIRS"])

@@ -1,4 +1,4 @@
-"""The buckets of sketches in the format of docs/record.md."""
+"""The buckets of sketches in the format of docs/sketches.md."""
 
 from __future__ import annotations
 

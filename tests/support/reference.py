@@ -70,11 +70,11 @@ def tables() -> dict[str, list[tuple[Option, str]]]:
 
 def update(text: str) -> str:
     """Return the page with up-to-date tables; a table that is missing is appended."""
-    all_notes = _notes(text)
+    everywhere = {key: note for key, note in _notes(text).items() if key[1]}
     for name, rows in tables().items():
         start = _START.format(name)
         found = re.search(rf"{re.escape(start)}\n(.*?){_END}", text, re.DOTALL)
-        table = f"{start}\n{_table(rows, all_notes | _notes(found[1] if found else ''), shared=name == SHARED)}{_END}"
+        table = f"{start}\n{_table(rows, everywhere | _notes(found[1] if found else ''), shared=name == SHARED)}{_END}"
         text = text.replace(found[0], table) if found else f"{text.rstrip()}\n\n### {name}\n\n{table}\n"
     return text
 
@@ -101,26 +101,26 @@ def _default(param: Any) -> str:
     return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
 
 
-def _notes(table: str) -> dict[str, str]:
-    """Return the notes at the end of the meanings, by the option's names and meaning, and by its names alone."""
-    notes: dict[str, str] = {}
+def _notes(table: str) -> dict[tuple[str, str], str]:
+    """Return the notes at the end of the meanings, by the option's names and meaning, and by its names and ""."""
+    notes: dict[tuple[str, str], str] = {}
     for names, meaning, note in re.findall(r"^\| (`.+?`) \| .*\| (.*?) ?\*([^*]+)\* \|$", table, re.MULTILINE):
-        notes[f"{names} {meaning}"] = note
-        notes.setdefault(names, note)
+        notes[names, meaning] = notes[names, ""] = note
     return notes
 
 
-def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: bool) -> str:
+def _table(rows: list[tuple[Option, str]], notes: dict[tuple[str, str], str], *, shared: bool) -> str:
     if not rows:
-        return "It has no options but those of several commands.\n"
+        return ""
     header = ["option", *(["of"] if shared else []), "default", "meaning"]
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for option, users in rows:
         commands = [users] if shared else []
-        note = notes.get(f"{option.names} {option.meaning}") or notes.get(option.names)
+        note = notes.get((option.names, option.meaning)) or notes.get((option.names, ""))
         meaning = f"{option.meaning} *{note}*" if note else option.meaning
         lines.append([option.names, *commands, option.default, meaning])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    head = f"| {' | '.join(header)} |\n|{'---|' * len(header)}\n"
+    return head + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def update_acls(text: str) -> str:

@@ -49,7 +49,7 @@ def may_lower_counts(record: TopicRecord) -> bool:
 
 
 def sketch(chance: random.Random, count: int) -> dict[str, Any]:
-    """Return a sketch of `count` values in the format of docs/record.md: zeros, and buckets of each sign."""
+    """Return a sketch of `count` values in the format of docs/sketches.md: zeros, and buckets of each sign."""
     zeros = chance.choice([0, count // 2, count])
     content: dict[str, Any] = {"scale": chance.choice([6, 6, 6, 6, 5, 2])} | ({"zero_count": zeros} if zeros else {})
     left = count - zeros

@@ -218,7 +218,8 @@ class ShardLoop(EpochLoop):
         self._report.records += limit - left
 
     def _rows_due(self) -> bool:
-        return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
+        is_time = self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S or self._table.waiting >= MAX_OUTPUTS
+        return self._rows_wait and is_time
 
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.record import DEFAULT_APP, MAX_COUNT, TIMELY_MS, ShortForm, identity
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.metric_types import (
+from tallystream_aggregator.table.arithmetic.values import (
     Stored,
     count_falls,
     merge_values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.metric_types import is_above
+from tallystream_aggregator.table.arithmetic.values import is_above
 from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.layouts import Layouts, metric_count, text_bytes
 from tallystream_aggregator.table.limits import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.arithmetic.metric_types import Values
+    from tallystream_aggregator.table.arithmetic.values import Values
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.records.decode import Record
     from tallystream_aggregator.table.records.refusals import Refusal

@@ -9,8 +9,8 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.metric_types import is_above, since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
+from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers

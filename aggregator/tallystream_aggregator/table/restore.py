@@ -13,8 +13,8 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream.record import identity
-from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_values
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
+from tallystream_aggregator.table.arithmetic.values import stored, stored_values
 from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, text_bytes
 from tallystream_aggregator.table.records.decode import shard_of
 from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow

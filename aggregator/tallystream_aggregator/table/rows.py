@@ -203,9 +203,10 @@ class RowRecords:
             others = [_values_json(metrics[number][2], rows[number]) for number in layout.others]
             numbers, content = layout.sorted, _listed([layout.text(counts_of(block), others)])
         found = _life_row(life, part)
-        baselines = sorted(life.baselines.items()) if not part else []
-        left_out = _listed(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
-        if baselines:
+        left_out = b""
+        if life.baselines and not part:
+            baselines = sorted(life.baselines.items())
+            left_out = _listed(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
             found.baselines = msgspec.Raw(left_out)  # type: ignore[assignment]  # written as it is
         if len(content) + len(left_out) > MAX_ROW_BYTES:
             found.omitted = len(numbers)

@@ -10,8 +10,8 @@ from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream.record import Sketch
 from tallystream_aggregator.sums import MetricId, Offsets
-from tallystream_aggregator.table.arithmetic.metric_types import Values
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
+from tallystream_aggregator.table.arithmetic.values import Values
 from tallystream_aggregator.table.sum_tags import SumTags
 
 STATE_VERSION: Literal[1] = 1

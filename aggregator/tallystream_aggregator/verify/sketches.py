@@ -1,4 +1,4 @@
-"""Sketches as in docs/record.md: their buckets as plain dicts, merging, quantiles."""
+"""Sketches as in docs/sketches.md: their buckets as plain dicts, merging, quantiles."""
 
 from __future__ import annotations
 

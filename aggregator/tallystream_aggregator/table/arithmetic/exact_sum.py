@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tallystream_aggregator.table.arithmetic.metric_types import Value
+    from tallystream_aggregator.table.arithmetic.values import Value
 
 UNIT_BITS = 1074
 _UNITS = 1 << UNIT_BITS
@@ -65,7 +65,7 @@ class ExactSum:
         """Remove each value of `old` and add the one of `new` in its place."""
         kinds = {*map(type, old), *map(type, new)}
         if kinds == {float}:
-            self.units += total_units([*new, *map(operator.neg, old)])  # type: ignore[arg-type]  # floats
+            self.units += total_units([*new, *map(operator.neg, old)])  # type: ignore[arg-type, list-item]  # floats
         elif kinds == {int}:
             self.integers += sum(new) - sum(old)  # type: ignore[arg-type]  # whole numbers
         else:

@@ -18,7 +18,7 @@ from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, Extreme
-from tallystream_aggregator.table.arithmetic.metric_types import Stored, Totals, Value, Values, saturated
+from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

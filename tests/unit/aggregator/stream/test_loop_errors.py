@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from support.simulation.direct import METRICS, Direct
@@ -149,6 +151,23 @@ def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_publi
     direct.feed(6, name="other")
     loop.run_epoch(direct.store, (1, 1), 1)
     assert any(b'"name":"n"' in value and b'"count":5' in value for value in direct.values())
+
+
+def test_a_step_ends_when_much_waits_to_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is in memory, and a transaction has a limited time: here it is the rows of two lives at most."""
+    monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
+    monkeypatch.setattr(loop_module, "MAX_OUTPUTS", 2)
+    direct = Direct()
+    for number in range(8):
+        direct.feed(1, key=b"app-%d" % number)
+    loop = direct.loop(max_records=100)
+    direct.broker.source, source = lambda **_: one_by_one, direct.broker.source()
+    one_by_one = SimpleNamespace(
+        assign=source.assign, read=lambda _, timeout_s: source.read(1, timeout_s), close=source.close
+    )
+    report = loop.run_epoch(direct.store, (1, 0), 60)
+    assert report.records == 8
+    assert direct.requests.count(WRITE) == 4
 
 
 def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:

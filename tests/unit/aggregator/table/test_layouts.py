@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from array import array
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from support.schedules import in_steps, play_steadily, schedules, step_sizes
 from support.steps import Published, apply, publish
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.arithmetic.metric_types import stored
+from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import Layouts, counts_of
 from tallystream_aggregator.table.rows import LifeRow
 from tallystream_aggregator.table.state import Block, Life, Row
@@ -133,3 +134,16 @@ def test_a_metric_that_is_refused_again_is_not_published_again() -> None:
     topic.snapshot(counter(3, "a"), fallen, seq=3, at=3)
     assert topic.reasons() == ["the count fell within a life, from 5 to 4"]
     assert [total.metric[1] for total in topic.changes.totals] == ["a"]
+
+
+def test_a_row_has_the_text_of_the_record_only_while_the_table_has_its_values() -> None:
+    """A timer's minimum never rises within a life. So the row of the last snapshot has another one than its record."""
+    topic = Topic()
+    for seq, lowest in enumerate((2.0, 1.0, 3.0), start=1):
+        distribution = {"type": "timer", "name": "t", "count": seq, "sum": 4.0, "min": lowest, "max": 5.0, "p50": 4.0}
+        topic.snapshot(counter(seq, "a"), distribution, seq=seq, at=seq)
+        row = json.loads(next(row.value() or b"" for row in topic.changes.rows if row.key.startswith(b'["life"')))
+        written = next(metric for metric in row["metrics"] if metric["name"] == "t")
+        assert written["min"] == min(lowest, 2.0 if seq == 1 else 1.0)
+        assert written["count"] == seq
+        assert ("p50" in written) == (seq == 2)  # the first one makes the block
