@@ -1,4 +1,4 @@
-"""The page's first answer, its password, its labels for screen readers, and a phone's width."""
+"""The page's first answer, its labels for screen readers, and a phone's width."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
-import requests
 
 from support.browser import TIMEOUT_MS, until_chart, until_complete
-from support.history import counter_point
-from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -103,31 +98,3 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
             heading = page.get_by_role("heading", name="2 problems").bounding_box()
             assert heading is not None
             assert heading["y"] < PHONE["height"] / 2, name
-
-
-def test_names_behind_the_password(
-    tmp_path: Path, serve: Callable, open_page: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everything is well after the login, values are exact, and a link leads to Grafana."""
-    monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    monkeypatch.setenv("GRAFANA_URL", "https://grafana.example.org")
-    spec = f"local:{tmp_path / 'store.db'}"
-    sink, rounds = open_sink(StoreSettings.parse(spec)), Rounds()
-    sink.setup()
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
-    for ago in (20, 10, 0):
-        named = group("=cmd|' /C calc'!A0", (2**53 + 1 - ago, 2**53 + 1 - ago))
-        sink.write(rounds.points(round_of(named), now_ms - ago * 1000))
-    sink.write([counter_point(2**53 + 1, now_ms, app="@app")])
-    sink.close()
-    with serve(spec) as url, open_page(f"{url}/?group=%3Dcmd%7C%27%20%2FC%20calc%27%21A0") as page:
-        assert requests.get(f"{url}/_stcore/host-config", timeout=TIMEOUT_MS / 1000).status_code == 401
-        page.get_by_label("Password", exact=True).fill("open sesame")
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="Everything is well.").wait_for(timeout=TIMEOUT_MS)
-        link = page.get_by_role("link", name="Open in Grafana").get_attribute("href")
-        assert link == (
-            "https://grafana.example.org/d/tallystream-lag?var-group=%3Dcmd%7C%27+%2FC+calc%27%21A0&from=now-15m&to=now"
-        )
-        page.goto(f"{url}/?view=metrics")
-        page.get_by_role("cell", name=f"{2**53 + 1:,}").wait_for(timeout=TIMEOUT_MS)

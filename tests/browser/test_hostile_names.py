@@ -8,11 +8,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from support import stores
 from support.browser import TIMEOUT_MS, until_complete
 from support.history import counter_point
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,19 +34,19 @@ COUNTER = f"{NAME} counter"
 
 def write(spec: str) -> None:
     """Write a group that has stopped, sums, instances, positions and an event, all with that name."""
-    sink, rounds, now = open_sink(StoreSettings.parse(spec)), Rounds(), round(time.time() * 1000)
-    sink.setup()
+    rounds, now = Rounds(), round(time.time() * 1000)
+    points: list[Point] = []
     for ago in range(150, -1, -10):
         stopped = group(NAME, (5, 4000), topic=NAME, members=0)
-        sink.write(rounds.points(round_of(stopped), now - ago * 1000))
+        points += rounds.points(round_of(stopped), now - ago * 1000)
     labels = {"app": NAME, "topic": NAME}
     row = labels | {"metric_type": "counter", "instance": NAME}
     position = labels | {"metric_type": "position", "partition": "0"}
     counted_twice = Point(f"{COUNTER}.position", position, {"start": 0, "position": 5}, now)
     event = Point("tallystream.events", {"app": NAME, "kind": "restart", "instance": NAME}, {"text": NAME}, now)
     sums = [counter_point(7, now - 9000, app=NAME, name=COUNTER), counter_point(9, now, app=NAME, name=COUNTER)]
-    sink.write([*sums, counted_twice, Point(f"instance:{COUNTER}", row, {"count": 9}, now), event])
-    sink.close()
+    points += [*sums, counted_twice, Point(f"instance:{COUNTER}", row, {"count": 9}, now), event]
+    assert stores.write(StoreSettings.parse(spec), points) == 0
 
 
 def check(page: Page) -> None:

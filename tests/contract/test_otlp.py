@@ -1,12 +1,11 @@
-"""The OTLP sink with a real OpenTelemetry Collector: kills, an unavailable destination, refused points.
+"""The OTLP sink with a real OpenTelemetry Collector: kills, and an unavailable destination.
 
 Tests for all sinks are in test_sink_levels.py.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -72,21 +71,4 @@ def test_an_unavailable_destination_of_the_collector_makes_the_sink_unavailable(
     collector.destination.respond = lambda _: 200
     assert sink.write(counters(1, 2)) == []
     require(target, sink, counters(1, 2))
-    sink.close()
-
-
-@pytest.mark.parametrize("status", [400, 409])
-def test_a_point_that_the_destination_refuses_does_not_block_others(collector: Collector, status: int) -> None:
-    """The Collector returns 400 for 400 and 500 for other refusals. The sink finds the point and writes the others."""
-    target = Collected(collector)
-    sink = target.open()
-    bad = sum_point("counter", 1, NOW_MS, "bad")
-
-    def respond(request: dict[str, Any]) -> int:
-        return status if '"bad"' in json.dumps(request) else 200
-
-    collector.destination.respond = respond
-    rejected = sink.write([*counters(*range(20)), bad, *counters(*range(20, 40))])
-    assert [one.point for one in rejected] == [bad]
-    require(target, sink, counters(*range(40)))
     sink.close()

@@ -255,35 +255,6 @@ def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
 
 
 @pytest.mark.integration
-def test_influxdb_needs_only_the_permission_to_write(influxdb: Influx) -> None:
-    """A token that may only read the bucket is rejected at `setup`."""
-    from influxdb_client import InfluxDBClient, Permission, PermissionResource
-
-    with (
-        influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings,
-        InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client,
-    ):
-        bucket = client.buckets_api().find_bucket_by_name(settings.bucket)
-        authorizations = {}
-        for action in ("read", "write"):
-            resource = PermissionResource(type="buckets", id=bucket.id, org_id=bucket.org_id)
-            permissions = [Permission(action=action, resource=resource)]
-            authorizations[action] = client.authorizations_api().create_authorization(bucket.org_id, permissions)
-        tokens = {
-            action: StoreSettings.parse(
-                settings.spec, token=own.token, org=settings.org, bucket=settings.bucket, env={}
-            )
-            for action, own in authorizations.items()
-        }
-        assert write(tokens["write"], [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
-        assert content(tokens["read"], "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
-        with pytest.raises(ConfigError, match="insufficient permissions for write"):
-            write(tokens["read"], [])
-        for own in authorizations.values():
-            client.authorizations_api().delete_authorization(own)
-
-
-@pytest.mark.integration
 def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pytest.LogCaptureFixture) -> None:
     """Each point with another type is counted as rejected. The others of the 6,000 points are written."""
     with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:

@@ -163,14 +163,6 @@ def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
         create_topics(AdminClient(acl_broker.kafka("reporter")), Topics("other-"))
 
 
-def test_existing_topics_need_no_permission_to_create_them(acl_broker: AclBroker) -> None:
-    """Commands create only the missing topics, and a shipper only those that it uses."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
-    assert create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS) == []
-    used = {TOPICS.agg, TOPICS.events, TOPICS.table, TOPICS.dead, TOPICS.metrics}
-    assert create_topics(AdminClient(acl_broker.kafka("ship")), TOPICS, only=used) == []
-
-
 def measurements(store: StoreSettings) -> list[str]:
     """Return the measurements that a store has."""
     reader = open_reader(store)

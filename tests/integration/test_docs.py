@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,3 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     public |= {f"tallystream.testing.{name}" for name in testing.__all__}
     public |= {"tallystream.MetricRegistry.counter", "tallystream.KafkaReporter.report_now"}
     assert public <= described
-
-
-def test_every_page_is_in_exactly_one_toctree() -> None:
-    """The navigation lists each page once."""
-    listed = Counter[str]()
-    for page in DOCS.rglob("*.md"):
-        for toctree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            entries = [line for line in toctree.splitlines() if line and not line.startswith(":")]
-            listed.update((page.parent / entry).relative_to(DOCS).as_posix() for entry in entries)
-    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
-    assert listed == Counter(pages - {"index"})

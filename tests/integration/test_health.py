@@ -14,8 +14,10 @@ from support.exactness import wait_all_committed
 from support.fleet import NAME, Fleet
 from support.health import ask, base, internal_metrics
 from support.kafka import latest_sums, read_topic
+from support.stores import content
 from support.wait import wait_until
 from tallystream_aggregator.health.internal_metrics import BY_NAME
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +30,20 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 LIMIT_S = 300.0
 
 
+def wait_shipped(url: str, store: StoreSettings) -> None:
+    """Wait until the aggregator with this address has shipped sums to its store."""
+    wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "the shipper is ready, too")
+    wait_until(lambda: bool(content(store, NAME, ["count"])), LIMIT_S, "its sums are in the store")
+    assert internal_metrics(url)["tallystream_ship_points_total"] > 0
+
+
 def test_internal_metrics_are_right_and_survive_a_kill(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They equal what was published and continue after SIGKILL; the topic has them under the app `tallystream`."""
+    """They equal what was published and continue after SIGKILL; the topic has them under the app `tallystream`.
+
+    The second aggregator ships its sums, too.
+    """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=3)
     fleet.publish(300)
     log, port = tmp_path / "aggregate.log", ("--http-port", "0")
@@ -59,7 +71,8 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     monkeypatch.delenv("TALLYSTREAM_NO_OWN_METRICS")
     monkeypatch.setenv("TALLYSTREAM_LOG_FORMAT", "json")
     log.rename(tmp_path / "killed.log")  # the JVM of the killed process may still write to it
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *port) as process:
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *port, "--store", store.spec) as process:
         url = base(log)
         fleet.publish(100)
 
@@ -71,6 +84,7 @@ def test_internal_metrics_are_right_and_survive_a_kill(
         wait_until(reported, LIMIT_S, "its internal metrics are summed")
         found = internal_metrics(url)
         assert found["tallystream_generation"] == 2
+        wait_shipped(url, store)
         assert found["tallystream_table_records_total"] >= found["tallystream_input_records_total"] + end
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
@@ -84,6 +98,11 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     assert {record["app"] for record in own} == {"tallystream"}
     assert {metric["name"] for record in own for metric in record["metrics"]} <= set(BY_NAME)
     assert own[-1]["final"]
-    records = [m["count"] for record in own for m in record["metrics"] if m["name"] == "tallystream.input.records"]
-    assert records == sorted(records)
+    counts = [
+        metric["count"]
+        for record in own
+        for metric in record["metrics"]
+        if (metric["name"], metric["tags"]["command"]) == ("tallystream.input.records", "aggregate")
+    ]
+    assert counts == sorted(counts) != []
     assert len(read_topic(broker.bootstrap_servers, topics.dead)) == len(fleet.journal.malformed)

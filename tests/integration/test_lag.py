@@ -40,30 +40,6 @@ def fetch(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> d
     return {group.group: group for group in offsets.groups}
 
 
-def test_the_lag_of_a_group(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A consumer that committed 30 of 100 records has a lag of 70, also after it has left the group."""
-    topic, group = topic_prefix + "events", topic_prefix + "billing"
-    fill(broker, admin, topic, partitions=1, records=100)
-    with member(broker, group, topic) as consumer:
-        read = consumer.consume(30, timeout=60)
-        assert len(read) == 30
-        consumer.commit(read[-1], asynchronous=False)
-        active = fetch(admin, group)[group]
-    empty = fetch(admin, group)[group]
-    assert active.partitions == empty.partitions
-    assert [(one.members, one.state) for one in (active, empty)] == [(1, "Stable"), (0, "Empty")]
-    assert [(one.start, one.end, one.committed, one.lag) for one in empty.partitions] == [(0, 100, 30, 70)]
-
-
-def test_a_group_without_members_has_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A group that never had a member, such as the aggregator's, has lag."""
-    topic, group = topic_prefix + "metrics", topic_prefix + "tallystream-aggregator"
-    fill(broker, admin, topic, partitions=3, records=10)
-    commit(admin, group, topic, {0: 10, 1: 4})
-    found = fetch(admin, topic_prefix + "*")[group]
-    assert [(one.committed, one.lag) for one in found.partitions] == [(10, 0), (4, 6), (None, None)]
-
-
 def test_a_member_without_a_commit_has_partitions(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
     """Before the first commit a group's partitions are those of its members, without a lag."""
     topic, group = topic_prefix + "events", topic_prefix + "new"

@@ -1,8 +1,7 @@
-"""`tallystream ship --store prometheus:…` and `tallystream sums --from-topic` on a real broker."""
+"""`tallystream ship --store prometheus:…` on a real broker, and `tallystream sums` of a topic that does not exist."""
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,7 @@ from support.levels import exposed, samples
 from support.processes import kill_tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
-from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.terminal.latest_reader import LatestReader
-from tallystream_dashboards.terminal.sums import read_sums
 
 if TYPE_CHECKING:
     import subprocess
@@ -88,46 +84,6 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
         assert (tmp_path / "ready").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
-
-
-def test_the_newest_sums_are_printed_without_a_store(broker: KafkaBroker, topics: Topics, topic_prefix: str) -> None:
-    """`sums` reads them from `metrics-agg`: every sum once, without a rate. A second reading has the changes.
-
-    Sums of a transaction that is aborted and other records are not shown.
-    """
-    published = Sums(broker.bootstrap_servers, topics.agg)
-    published.publish(20_000)
-    published.publish(1_000)
-    published.publish_aborted(50)
-    published.publish_noise()
-    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
-    done = run("sums", *options, "--json")
-    assert done.returncode == 0, done.stderr
-    values = {
-        (name, series): next(fields.get("count", fields.get("sum")) for fields in points.values())
-        for (name, series), points in published.latest().items()
-    }
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {
-        (one["name"], tuple(sorted({**one["tags"], "app": one["app"], "metric_type": one["type"]}.items()))): one[
-            "value"
-        ]
-        for one in found
-    } == values
-    assert [one["rate"] for one in found] == [None] * len(found)
-    gauges = run("sums", "flights in *", "--from-topic", *options)
-    assert len(gauges.stdout.splitlines()) == 2
-
-    reader = LatestReader(Cluster(broker.bootstrap_servers, topic_prefix))
-    before = {metric.label: metric.value.last for metric in read_sums(reader.refresh(), at_ms=0)}
-    assert reader.refresh().measurements() == ["flights in flight", "flights.processed"]
-    published.publish(500)
-    after = {metric.label: metric.value.last for metric in read_sums(reader.refresh(), at_ms=0)}
-    assert after.keys() == before.keys()
-    assert set(after.values()) == {
-        next(fields.get("count", fields.get("sum")) for fields in points.values())
-        for points in published.latest().values()
-    }
 
 
 def test_a_topic_that_does_not_exist_is_exit_code_3(broker: KafkaBroker) -> None:

@@ -129,14 +129,6 @@ def test_a_package_index_accepts_the_files(dist: Path) -> None:
     assert checked.stdout.count("PASSED") == len(files)
 
 
-def test_the_reporter_requires_two_packages(dist: Path) -> None:
-    """An application that embeds it installs confluent-kafka and msgspec, and nothing else."""
-    required = [
-        line for line in metadata_of(wheel_of(dist, "reporter")).get_all("Requires-Dist", []) if "extra" not in line
-    ]
-    assert [line.partition(">")[0] for line in required] == ["confluent-kafka", "msgspec"]
-
-
 def test_the_reporter_installs_alone(dist: Path, tmp_path: Path) -> None:
     """In an empty environment it has two dependencies, and counts without a warning."""
     uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from support.health import ask, base, internal_metrics
+from support.health import ask, base
 from support.kafka import committed, end_offsets, read_topic
 from support.processes import kill_tree
 from support.shipping import Sums, shipper, wait_shipped
@@ -102,30 +102,6 @@ def test_every_sum_is_its_point_through_a_kill(
     log = (tmp_path / "ship.log").read_text()
     assert "can't be read and is not shipped" in log
     assert not store.token or store.token not in log
-
-
-def test_offsets_that_are_set_back_ship_a_period_again(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """A store that was emptied gets every point again from the group's new offset on, as the runbook says."""
-    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
-    wanted = Sums(broker.bootstrap_servers, topics.agg)
-    wanted.publish(300)
-    for attempt in range(2):
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
-            wait_shipped(process, tmp_path, wanted, store)
-            _committed_to_the_end(broker, topic_prefix, topics.agg)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(LIMIT_S) == 0
-        assert wanted.missing(store) == 0
-        if attempt == 0:
-            for path in tmp_path.glob("store.db*"):
-                path.unlink()
-            back = ConsumerGroupTopicPartitions(
-                topic_prefix + "tallystream-shipper", [TopicPartition(topics.agg, 0, 0)]
-            )
-            for done in admin.alter_consumer_group_offsets([back]).values():
-                done.result(LIMIT_S)
 
 
 def test_of_two_shippers_of_a_group_one_stands_by_and_takes_over(
@@ -219,43 +195,6 @@ def test_a_topic_that_is_created_again_is_shipped_from_its_beginning(
         }
         wait_shipped(process, tmp_path, both, store)
         _committed_to_the_end(broker, topic_prefix, topics.agg)
-
-
-def test_an_outage_of_influxdb_loses_no_point(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """InfluxDB is killed while sums are shipped, and started again: every point is stored.
-
-    During the outage the shipper is healthy and not ready.
-    """
-    from support.influxd import InfluxServer, find_or_build
-
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    wanted = Sums(broker.bootstrap_servers, topics.agg)
-    log = tmp_path / "ship.log"
-    with InfluxServer(tmp_path / "influxdb", binary=found.path) as server:
-        store = StoreSettings.parse(
-            f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}
-        )
-        wanted.publish(200)
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, "--http-port", "0") as process:
-            wait_shipped(process, tmp_path, wanted, store)
-            url = base(log)
-            wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready")
-            assert internal_metrics(url)["tallystream_ship_points_total"] == 200
-            server.kill()
-            wanted.publish(2_000)
-            wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper detects the outage")
-            assert json.loads(ask(url + "/readyz")[1])["reason"] == "waiting for the store"
-            assert (ask(url + "/readyz")[0], ask(url + "/healthz")[0]) == (503, 200)
-            assert internal_metrics(url)["tallystream_ship_store_unavailable"] == 1
-            wanted.publish(500)
-            assert process.poll() is None
-            server.start()
-            wait_shipped(process, tmp_path, wanted, store)
-            wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready again")
 
 
 def test_points_wait_on_kafka_while_a_store_is_slow(

@@ -1,9 +1,10 @@
-"""The loop's access to Kafka on a real broker: transactions, fencing, markers, lost records, an outage."""
+"""The access to Kafka on a real broker: transactions, fencing, markers, lost records, an outage, offsets of a group."""
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic
 
+from support.kafka import committed
 from support.wait import wait_until
+from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
@@ -19,6 +23,8 @@ from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.reading import committed_records, read_range
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.stream.broker import Positions, Source
@@ -164,16 +170,6 @@ def test_a_fenced_writer_raises_and_nothing_of_its_transaction_is_visible(topic:
     topic.wait_visible(["of the second", "next"], topic.place)
     for one in (writer, second):
         one.close()
-
-
-def test_a_new_writer_ends_the_open_transaction_of_the_one_before(topic: Topic) -> None:
-    """When it is open, no transaction holds back readers: the last stable offset is the end."""
-    first = topic.open_transaction("open", "open")
-    assert topic.broker.bounds([topic.place]) == {topic.place: Bounds(0, 0, 2)}
-    topic.broker.writer(topic.name).close()
-    assert topic.broker.bounds([topic.place]) == {topic.place: Bounds(0, 3, 3)}
-    assert topic.visible() == []
-    del first
 
 
 def test_a_transaction_is_visible_as_a_whole_over_several_topics(topic: Topic) -> None:
@@ -333,3 +329,41 @@ def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, 
     end = topic.broker.bounds([topic.place])[topic.place].end
     wait_until(lambda: [chunk for chunk in source.read(10, 0.1) if chunk.end == end], LIMIT_S, "the source reads on")
     source.close()
+
+
+@contextmanager
+def growing(topic: Topic) -> Iterator[None]:
+    """Append a record every 20 ms. A fetch of librdkafka waits longer, so it never reaches the end."""
+    producer = Producer({"bootstrap.servers": topic.servers})
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            producer.produce(topic.name, b"later", b"k", 0)
+            producer.poll(0)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        producer.flush(10)
+
+
+def test_a_topic_that_keeps_growing_is_read_to_its_end(topic: Topic) -> None:
+    """All records that existed at the start of the read are returned, while more are appended."""
+    with closing(topic.broker.writer("one")) as writer:
+        writer.commit(topic.records(*map(str, range(50))))
+    topic.wait_bounds(0, 51, 51)
+    with growing(topic):
+        assert topic.visible()[:50] == list(map(str, range(50)))
+
+
+def test_the_group_has_the_positions_of_a_new_table(topic: Topic) -> None:
+    """They may be lower than those of the table before. A group without members stores them."""
+    for offset in (5, 0):
+        with clients.metadata_consumer({"bootstrap.servers": topic.servers}, topic.name) as consumer:
+            commit_offsets(consumer, {topic.place: offset})
+        assert committed(topic.servers, topic.name, topic.name) == offset

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.printed import NOW_MS, cells, printed
+from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.instances import InstancesSettings
@@ -57,10 +58,7 @@ def restart(instance: str, ts_ms: int) -> Point:
 def fill(folder: Path, points: Iterable[Point]) -> StoreSettings:
     """Return a store with these points."""
     store = StoreSettings.parse(f"local:{folder / 'store.db'}", retention_days=0)
-    sink = open_sink(store)
-    sink.setup()
-    sink.write(list(points))
-    sink.close()
+    assert write(store, list(points)) == 0
     return store
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from support.printed import cells, printed
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from support.stores import write
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.state import GroupState
@@ -22,6 +23,8 @@ from tallystream_dashboards.terminal.lag import ShowSettings, exit_code
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tallystream_aggregator.sinks.base import Point
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> StoreSettings:
@@ -31,14 +34,13 @@ def store(tmp_path: Path) -> StoreSettings:
 @pytest.fixture
 def now_ms(store: StoreSettings) -> int:
     """Write two minutes of rounds up to now: `well` keeps up, `stopped` has not committed for a hundred seconds."""
-    now, sink = round(time.time() * 1000), open_sink(store)
-    sink.setup()
-    rounds = Rounds()
+    now, rounds = round(time.time() * 1000), Rounds()
+    points: list[Point] = []
     for second in range(121):
         well = group("well", (second * 5, second * 5), topic="t")
         stopped = group("stopped", (min(second, 20) * 5, second * 5), topic="t", members=0)
-        sink.write(rounds.points(round_of(well, stopped), now - (120 - second) * 1000))
-    sink.close()
+        points += rounds.points(round_of(well, stopped), now - (120 - second) * 1000)
+    assert write(store, points) == 0
     return now
 
 
@@ -143,13 +145,12 @@ HOSTILE = "evil\x1b]0;title\x07\nwell  OK\u202e"
 @pytest.fixture
 def hostile_ms(store: StoreSettings) -> int:
     """Write a minute of a group whose name and topic have control characters."""
-    now, sink = round(time.time() * 1000), open_sink(store)
-    sink.setup()
-    rounds = Rounds()
+    now, rounds = round(time.time() * 1000), Rounds()
+    points: list[Point] = []
     for second in range(61):
         one = group(HOSTILE, (0, second * 5), topic="t\x1b[2J")
-        sink.write(rounds.points(round_of(one), now - (60 - second) * 1000))
-    sink.close()
+        points += rounds.points(round_of(one), now - (60 - second) * 1000)
+    assert write(store, points) == 0
     return now
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
+from tallystream_dashboards.lag.collector.recorder import Downsampler
 from tallystream_dashboards.lag.reader import read_group, read_groups
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
@@ -76,10 +76,3 @@ def test_downsampled_history_has_all_partitions(store: LocalStore, reader: Local
     assert [one.lag for one in detailed.partitions] == [607 if second >= 600 else 307, 8]
     assert [one.evaluation.status for one in detailed.partitions] == [Status.STALL] * 2
     assert all("records wait" in one.evaluation.reason for one in detailed.partitions)
-
-
-def test_only_slots_that_are_over_are_downsampled() -> None:
-    """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
-    minute = 60_000
-    times = [T0, T0 + minute, T0 + 5 * minute, T0 + 10 * minute, T0 + 11 * minute]
-    assert spans(times, before_ms=T0 + 12 * minute) == [(T0 + 1, T0 + 5 * minute)]

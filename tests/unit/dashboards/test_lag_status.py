@@ -140,13 +140,6 @@ def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Status], grou
     assert evaluate_group(named).status is group
 
 
-def test_the_reason_of_an_ok_group_names_the_largest_partition() -> None:
-    """The reason of the first partition, which has the highest lag, is part of the group's."""
-    behind = Evaluation(Status.OK, "It makes progress and the lag falls at times; it is 12,000.")
-    found = evaluate_group([("t/1", behind), ("t/0", Evaluation(Status.OK, "The lag is 468."))])
-    assert found == Evaluation(Status.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
-
-
 def test_a_stop_is_detected_after_a_gap() -> None:
     """If the offset is the same as before a long gap, the group has stopped. A new record after the gap is OK."""
     now = samples((5, 99), (5, 99))

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.offsets import PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
-from tallystream_dashboards.lag.state import GONE_MS
 from tallystream_dashboards.lag.status import Rules, Status
 
 T0 = 1_700_000_100_000
-RULES = Rules(window_s=100)
 OFFSETS = st.integers(0, 2**63 - 1)
 
 
@@ -67,50 +65,6 @@ def test_samples_are_kept_for_the_window() -> None:
     assert kept[-1] == OffsetSample(T0 + 295_000, 100, 400)
     assert len(kept) <= 60 / 5
     assert kept[0].ts_ms < T0 + 235_000
-
-
-def test_a_deleted_group_is_shown_for_a_week() -> None:
-    """A group that is deleted is GONE with its last lag, and forgotten after a week. Created again, it is not GONE."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (3, 10)), group("other", (1, 1))), T0)
-    rounds.points(round_of(group("other", (1, 1))), T0 + 2000)
-    (gone,) = [state for state in rounds.states if state.group == "g"]
-    assert (gone.gone, gone.lag, gone.seen_ms, gone.since_ms) == (True, 7, T0, T0)
-    assert gone.evaluation.reason == "The group is no longer on the broker; when it was last seen its lag was 7."
-    rounds.points(round_of(group("g", (10, 10)), group("other", (1, 1))), T0 + 4000)
-    assert not any(state.gone for state in rounds.states)
-    rounds.points(round_of(group("other", (1, 1))), T0 + 6000)
-    rounds.points(round_of(group("other", (1, 1))), T0 + 6000 + GONE_MS)
-    assert [state.group for state in rounds.states] == ["other"]
-
-
-def test_a_group_that_could_not_be_read_is_not_gone() -> None:
-    """A group whose offsets could not be read keeps its last state."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (3, 10))), T0)
-    rounds.points(round_of(unread=("g",)), T0 + 2000)
-    assert [(state.gone, state.lag) for state in rounds.states] == [(False, 7)]
-
-
-def test_since_is_when_the_status_began() -> None:
-    """The time since which a group is ERR stays the same while it is ERR."""
-    rounds = Rounds(RULES)
-    for number in range(40):
-        rounds.points(round_of(group("g", (min(number, 5), number), members=0)), T0 + number * 5000)
-    (state,) = rounds.states
-    assert state.evaluation.status is Status.ERR
-    assert state.since_ms is not None
-    assert T0 + 25_000 + 50_000 < state.since_ms <= T0 + 25_000 + 60_000
-
-
-def test_partitions_without_a_commit_make_the_lag_a_lower_bound() -> None:
-    """Records in a partition without a commit are counted, but not added to the lag. The reason says so."""
-    rounds = Rounds()
-    rounds.points(round_of(group("g", (3, 10), (None, 40))), T0)
-    (state,) = rounds.states
-    assert (state.lag, state.unknown_partitions, state.uncommitted_records, state.partition_count) == (7, 1, 40, 2)
-    sentence = "Nothing valid is committed in 1 of 2 partitions, which hold 40 records."
-    assert state.evaluation.reason.endswith(sentence)
 
 
 def test_an_age_can_be_a_threshold() -> None:

@@ -13,7 +13,7 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.history import History
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import page
 from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page import settings as page_settings
@@ -21,18 +21,17 @@ from tallystream_dashboards.page import settings as page_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+
 APP = Path(page.__file__).with_name("app.py")
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+def opened(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
     """Return a function that opens the page with parameters, over ten minutes of history."""
-    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
-    sink = open_sink(store)
-    sink.setup()
-    History(sink)
-    sink.close()
-    monkeypatch.setattr(page_settings, "served", PageSettings(store=store))
+    History(store)
+    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    monkeypatch.setattr(page_settings, "served", PageSettings(store=settings))
 
     def open_page(**params: str) -> AppTest:
         test = AppTest.from_file(APP, default_timeout=60)
@@ -40,23 +39,6 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., App
         return test.run()
 
     return open_page
-
-
-def test_another_app_has_its_own_metric(opened: Callable[..., AppTest]) -> None:
-    """If another app is selected, the metric is one of that app, in the box and in the tile."""
-    shown = opened(view="metrics", app="billing", metric="invoices")
-    shown.selectbox(key="app").select("orders").run()
-    (metric,) = (box for box in shown.selectbox if box.label == "Metric")
-    assert metric.value == "records.processed"
-    assert shown.metric[0].label == "Sum of records.processed"
-
-
-def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
-    """The tile says so in words, and there is a tile with the time lag."""
-    shown = opened(view="groups", group="audit")
-    (tile,) = (one for one in shown.metric if one.label.startswith("Catches up"))
-    assert (tile.label, tile.value, tile.delta) == ("Catches up", "never", "at this rate")
-    assert "Time lag" in [one.label for one in shown.metric]
 
 
 @pytest.mark.parametrize("zone", ["Etc/Unknown", "../zone", "Europe", "Asia/Tokyo", ""])

@@ -61,9 +61,3 @@ def test_the_axis_covers_the_period() -> None:
     assert table[charts.VALUE].isna().sum() == 2
     drawn = charts.rows(chart_data([Line("a", [0, 60], [1, 2])], 0, 100, until_ms=100))
     assert drawn[charts.VALUE].isna().sum() == 0
-
-
-def test_a_refresh_changes_the_rows_and_not_the_specification() -> None:
-    """The specification has no data, so a refresh does not draw the chart again."""
-    assert charts.spec("t", step=True) == charts.spec("t", step=True)
-    assert "data" not in charts.spec("t", step=True)

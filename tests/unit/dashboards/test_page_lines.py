@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.data.lines import MAX_LINES, Line, chart_data, clip, downsample, rate
+from tallystream_dashboards.data.lines import Line, clip, downsample, rate
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 
@@ -71,11 +71,3 @@ def test_a_rate_may_be_unknown() -> None:
     assert rate(Line("x", [5], [1]), window_ms=60_000, at_ms=5) is None
     assert rate(Line("x", [0, 9000], [None, 1]), window_ms=60_000, at_ms=9000) is None
     assert rate(Line("x", [0, 9000], [5, 1]), window_ms=60_000, at_ms=9000) is None
-
-
-def test_ten_lines_are_drawn() -> None:
-    """They are the first ones. The number of the others is known."""
-    lines = [Line(f"x{number}", [0, 100], [number, number]) for number in range(MAX_LINES + 3)]
-    chart = chart_data(lines, 0, 100, left_out=4)
-    assert [line.label for line in chart.lines] == [f"x{number}" for number in range(MAX_LINES)]
-    assert chart.left_out == 7

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.lag import Rounds, group, round_of
+from support.stores import write
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
@@ -134,20 +136,24 @@ def test_no_instance_reports_since_the_last_one_became_silent() -> None:
 
 def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
     """Aggregator and shipper publish their own metrics to the same topic, so an arrival says nothing about apps."""
-    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-    sink, rounds = open_sink(settings), Rounds()
-    sink.setup()
+    rounds = Rounds()
+    points = [_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)]
     for ago in range(300, 0, -10):
         end = 1000 - ago
-        points = rounds.points(round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000)
-        sink.write(points)
-        sink.write([_sent("tallystream", 1, NOW - ago * 1000)])
-    sink.write([_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)])
-    sink.close()
-    reader = open_reader(settings)
-    observed = read_observed(reader, end_ms=NOW, until_ms=NOW + 1)
-    reader.close()
-    assert listed(observed=observed) == [("No instance reports", "instance-silent")]
+        points += rounds.points(
+            round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000
+        )
+        points.append(_sent("tallystream", 1, NOW - ago * 1000))
+    assert listed(observed=_observed(tmp_path, points)) == [("No instance reports", "instance-silent")]
+
+
+def _observed(folder: Path, points: list[Point]) -> Observed:
+    """Return what is read from a store with these points."""
+    settings = StoreSettings.parse(f"local:{folder / 'store.db'}", retention_days=0)
+    assert write(settings, points) == 0
+    period = Selection().period(NOW)
+    with closing(open_reader(settings)) as reader:
+        return read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
 
 
 def _sent(app: str, instances: int, ts_ms: int) -> Point:
@@ -163,21 +169,13 @@ def test_what_was_not_read() -> None:
 
 def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
     """The newest record that was read, living instances and dead letters are read from the store, with their times."""
-    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-    sink = open_sink(settings)
-    sink.setup()
     own = {"app": "tallystream", "command": "aggregate"}
-    sink.write([Point("tallystream.input.records", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)])
+    points = [Point("tallystream.input.records", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)]
     for ago, dead, instances in ((2000, 3, 4), (500, 3, 3), (200, 8, 2), (100, 9, 2)):
         ts = NOW - ago * 1000
-        sink.write([Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts)])
-        sink.write([_sent("orders", instances, ts)])
-    sink.close()
-    reader = open_reader(settings)
-    period = Selection().period(NOW)
-    observed = read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
-    reader.close()
-    assert observed == Observed(
+        points.append(Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts))
+        points.append(_sent("orders", instances, ts))
+    assert _observed(tmp_path, points) == Observed(
         read_ms=NOW - 40_000,
         apps=(AppInstances("orders", 2, 4, NOW - 200_000),),
         dead_letters=6,

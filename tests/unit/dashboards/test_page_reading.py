@@ -8,7 +8,6 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import (
     MAX_GROUPS,
@@ -24,10 +23,7 @@ from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import PointReader, Sink
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.data.lines import Period
 
 NOW = 1_700_000_000_000
@@ -36,42 +32,22 @@ PERIOD = Selection().period(NOW)
 """The default period: 15 minutes up to now."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> StoreSettings:
-    return StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-
-
-@pytest.fixture
-def sink(store: StoreSettings) -> Iterator[Sink]:
-    opened = open_sink(store)
-    opened.setup()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def reader(store: StoreSettings, sink: Sink) -> Iterator[PointReader]:
-    opened = open_reader(store)
-    yield opened
-    opened.close()
-
-
 def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", type_: str = "counter") -> Point:
     return Point(name, {"app": app, "metric_type": type_}, {"count": count, "instances": 1, "lives": 1}, ts_ms)
 
 
-def read_groups(reader: PointReader) -> tuple[list[tuple[str, int | None]], int, int | None]:
+def read_groups(reader: LocalStore) -> tuple[list[tuple[str, int | None]], int, int | None]:
     now = read_groups_now(reader, PERIOD)
     return [(one.group, one.lag) for one in now.states], len(groups_view(reader).chart.lines), now.round_ms
 
 
-def groups_view(reader: PointReader, period: Period = PERIOD) -> GroupsView:
+def groups_view(reader: LocalStore, period: Period = PERIOD) -> GroupsView:
     return read_groups_view(reader, read_groups_now(reader, period), period)
 
 
-def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointReader) -> None:
+def test_a_sum_that_has_not_changed_for_long_is_shown(store: LocalStore, reader: LocalStore) -> None:
     """A sum older than the period is in the table, and is drawn up to the collector's newest round."""
-    sink.write([counted(7, NOW - 90 * MINUTE)])
+    store.write([counted(7, NOW - 90 * MINUTE)])
     view = read_metrics(reader, Selection(), PERIOD, round_ms=NOW - 1000)
     assert [(row.value.last, row.changed_ms) for row in view.metrics] == [(7, NOW - 90 * MINUTE)]
     (line,) = view.over_time.lines
@@ -79,39 +55,39 @@ def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointR
     assert rate(view.chosen[0].value, window_ms=MINUTE, at_ms=view.until_ms) == 0.0
 
 
-def test_metrics_of_two_types_are_two_lines(sink: Sink, reader: PointReader) -> None:
+def test_metrics_of_two_types_are_two_lines(store: LocalStore, reader: LocalStore) -> None:
     """Metrics of one name and the same tags have lines of their own, labelled by type, not one that zigzags."""
-    sink.write([counted(3, NOW - 1000), counted(900, NOW - 500, type_="histogram")])
+    store.write([counted(3, NOW - 1000), counted(900, NOW - 500, type_="histogram")])
     view = read_metrics(reader, Selection(metric="records"), PERIOD, round_ms=NOW)
     for chart in (view.over_time, view.instances):
         assert sorted(line.label for line in chart.lines) == ["records (counter)", "records (histogram)"]
 
 
-def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
+def test_charts_are_bounded(store: LocalStore, reader: LocalStore) -> None:
     """A line has at most 1,000 points, with the newest value. Ten lines are drawn."""
-    sink.write([counted(number, NOW - 3000 + number) for number in range(3000)])
+    store.write([counted(number, NOW - 3000 + number) for number in range(3000)])
     view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
-    sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
+    store.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
     groups = groups_view(reader)
     assert [line.label for line in groups.chart.lines] == [f"g{number}" for number in range(29, 19, -1)]
     assert (len(groups.chart.lines), groups.chart.left_out) == (MAX_LINES, 20)
 
 
-def test_the_last_lag_is_shown_if_there_is_no_newer_one(sink: Sink, reader: PointReader) -> None:
+def test_the_last_lag_is_shown_if_there_is_no_newer_one(store: LocalStore, reader: LocalStore) -> None:
     """Without a round in the period, the table has the lag of the last round, and the chart has no lines."""
     rounds = Rounds()
-    sink.write(rounds.points(round_of(group("old", (95, 100))), NOW - 120 * MINUTE))
-    sink.write(rounds.points(round_of(group("g", (30, 100))), NOW - 60 * MINUTE))
+    store.write(rounds.points(round_of(group("old", (95, 100))), NOW - 120 * MINUTE))
+    store.write(rounds.points(round_of(group("g", (30, 100))), NOW - 60 * MINUTE))
     assert read_groups(reader) == ([("old", 5), ("g", 70)], 0, NOW - 60 * MINUTE)
 
 
-def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, reader: PointReader) -> None:
+def test_of_many_groups_and_partitions_only_the_worst_are_drawn(store: LocalStore, reader: LocalStore) -> None:
     """The table has all of them. Lines are read and drawn for the worst only."""
     many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(MAX_GROUPS + 1))
     wide = group("wide", *((0, number + 1000) for number in range(MAX_PARTITIONS + 30)), topic="wide")
-    sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
+    store.write(Rounds().points(round_of(*many, wide), NOW - 1000))
     view = groups_view(reader)
     states = read_groups_now(reader, PERIOD).states
     assert (len(states), len(view.trends), states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
@@ -128,10 +104,10 @@ def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: 
     return Point(name, tags, {"start": start, "position": position, "instances": 1, "lives": 1}, ts_ms)
 
 
-def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> None:
+def test_a_counter_has_its_own_positions(store: LocalStore, reader: LocalStore) -> None:
     """Each of two consumers in an app has its own positions. Other positions do not count."""
-    sink.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
-    sink.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
+    store.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
+    store.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
     for name, number in (("paid", 0), ("shipped", 3)):
         selection = Selection(view="twice", metric=name)
         view = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
@@ -143,10 +119,10 @@ def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> Non
         )
 
 
-def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) -> None:
+def test_the_reporters_own_metrics_come_last(store: LocalStore, reader: LocalStore) -> None:
     """The reporter's own metrics are in a table of their own, and are the default only if there are no others."""
     own = "tallystream.reporter.failures"
-    sink.write(
+    store.write(
         [counted(1, NOW, own), counted(2, NOW, "zebra"), counted(3, NOW, "zoo"), counted(4, NOW, own, app="with none")]
     )
     view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
@@ -164,12 +140,12 @@ def row(ts_ms: int, life: str, **field: float) -> Point:
 
 @pytest.mark.parametrize(("every_ms", "twice_ms"), [(1000, 15_000), (30_000, 90_000)])
 def test_a_gauge_of_the_life_before_a_restart_ends(
-    sink: Sink, reader: PointReader, every_ms: int, twice_ms: int
+    store: LocalStore, reader: LocalStore, every_ms: int, twice_ms: int
 ) -> None:
     """It counts for three reporting intervals, and at least 15 s, as long as an instance is living."""
-    sink.write([counted(1, NOW, "gauge", type_="gauge")])
+    store.write([counted(1, NOW, "gauge", type_="gauge")])
     began = NOW - 20 * every_ms
-    sink.write([row(began + number * every_ms, "ab"[number >= 5], value=10.0) for number in range(21)])
+    store.write([row(began + number * every_ms, "ab"[number >= 5], value=10.0) for number in range(21)])
     view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=None)
     (line,) = view.by_instance.lines
     restarted = began + 5 * every_ms
@@ -177,25 +153,27 @@ def test_a_gauge_of_the_life_before_a_restart_ends(
     assert [line.at(restarted - every_ms + twice_ms + late) for late in (0, every_ms)] == [20, 10]
 
 
-def test_both_living_lives_of_an_instance_have_their_gauge(sink: Sink, reader: PointReader) -> None:
+def test_both_living_lives_of_an_instance_have_their_gauge(store: LocalStore, reader: LocalStore) -> None:
     """Processes that share an ID report at different times of the interval, and no gauge falls between two reports."""
-    sink.write([counted(1, NOW, "gauge", type_="gauge")])
+    store.write([counted(1, NOW, "gauge", type_="gauge")])
     for number in range(10):
         ts_ms = NOW - 600_000 + number * 60_000
-        sink.write([row(ts_ms, "a", value=10.0), row(ts_ms + 1000, "b", value=5.0)])
+        store.write([row(ts_ms, "a", value=10.0), row(ts_ms + 1000, "b", value=5.0)])
     view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=None)
     (line,) = view.by_instance.lines
     assert set(line.values[1:]) == {15}
 
 
-def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) -> None:
+def test_the_lives_of_an_instance_are_added_up(store: LocalStore, reader: LocalStore) -> None:
     """Counts are added over all lives, gauges over living ones. Of positions the highest is shown."""
-    sink.write([counted(1, NOW, "counter"), counted(1, NOW, "gauge", type_="gauge"), counted(1, NOW, "position")])
+    store.write([counted(1, NOW, "counter"), counted(1, NOW, "gauge", type_="gauge"), counted(1, NOW, "position")])
     counts = [("a", 100), ("b", 10), ("a", 110), ("b", 20), ("c", 1), ("b", 25)]
     for number, (life, count) in enumerate(counts):
         ts_ms = NOW - 400_000 + number * 1000
-        sink.write([row(ts_ms, life, count=count), row(ts_ms, life, value=count / 2), row(ts_ms, life, position=count)])
-    sink.write([row(NOW - 200_000, "c", value=2.0)])
+        store.write(
+            [row(ts_ms, life, count=count), row(ts_ms, life, value=count / 2), row(ts_ms, life, position=count)]
+        )
+    store.write([row(NOW - 200_000, "c", value=2.0)])
     lines = {}
     for metric in ("counter", "gauge", "position"):
         view = read_metrics(reader, Selection(metric=metric), PERIOD, round_ms=None)
@@ -207,11 +185,11 @@ def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) 
     assert lines["position"][:6] == [100, 100, 110, 110, 110, 110]
 
 
-def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader) -> None:
+def test_the_systems_own_app_is_not_the_default(store: LocalStore, reader: LocalStore) -> None:
     """Events and rows of instances are no sums. The system's own metrics are an app, but not the default one."""
     event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)
     own = counted(1, NOW, "tallystream.input.records", "tallystream")
-    sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
+    store.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
     view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")
     assert [row.value.last for row in view.metrics] == [7]
@@ -219,12 +197,12 @@ def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader)
     assert [row.value.last for row in only.metrics] == [1]
 
 
-def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> None:
+def test_a_past_moment_has_no_later_points(store: LocalStore, reader: LocalStore) -> None:
     """Without a time, points of clocks that are ahead are shown. At a time in the past, later points are not."""
     rounds = Rounds()
     for ago_s, lag in ((2, 3), (0, 5), (-1, 9)):
-        sink.write(rounds.points(round_of(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
-        sink.write([counted(lag, NOW - ago_s * 1000)])
+        store.write(rounds.points(round_of(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
+        store.write([counted(lag, NOW - ago_s * 1000)])
     moment = Selection(at="2023-11-14T22:13:20")
     for selection, lag in ((moment, 5), (Selection(), 9)):
         period = selection.period(NOW)
@@ -238,23 +216,25 @@ def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> N
     assert moment.at_ms == NOW
 
 
-def test_an_unchanged_lag_is_drawn_to_the_newest_round(sink: Sink, reader: PointReader) -> None:
+def test_an_unchanged_lag_is_drawn_to_the_newest_round(store: LocalStore, reader: LocalStore) -> None:
     """A group whose lag does not change has few points. Its line ends where the others do."""
     rounds = Rounds()
     for ago_s in range(20, -1, -2):
-        sink.write(rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
+        store.write(
+            rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000)
+        )
     view = groups_view(reader)
     assert {line.label: line.times_ms[-1] for line in view.chart.lines} == {"idle": NOW, "busy": NOW}
 
 
-def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> None:
+def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStore) -> None:
     """All time axes cover the selected period. A value from before it is valid at its beginning."""
-    sink.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
+    store.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
     tags = {"app": "orders", "metric_type": "counter"}
     for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
         for age_s in ages_s:
             row = tags | {"instance": instance}
-            sink.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
+            store.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
     view = read_metrics(reader, Selection(), Selection(range="5m").period(NOW), round_ms=None)
     period = (NOW - 5 * MINUTE, NOW)
     assert [chart.period_ms for chart in (view.over_time, view.instances, view.by_instance)] == [period] * 3
@@ -263,6 +243,6 @@ def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> 
         "orders-1": ([NOW - 5 * MINUTE, NOW - 100_000], [600, 900]),
         "orders-2": ([NOW - 150_000], [850]),
     }
-    sink.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
+    store.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
     one = read_group_view(reader, "g", Selection(range="5m").period(NOW))
     assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [period] * 3

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
-from tallystream_dashboards.data.sums import fields, metrics
+from tallystream_dashboards.data.sums import metrics
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
     return Series(name, {"app": "orders", "metric_type": "counter"} | tags, field, list(points), list(points.values()))
-
-
-def test_the_fields_of_a_sum_are_one_metric() -> None:
-    """A metric has the count, the living instances and lives, and the time of the last change."""
-    found = metrics(
-        [
-            series("records", "count", {1: 5, 9: 12}, topic="a"),
-            series("records", "instances", {1: 1, 9: 2}, topic="a"),
-            series("records", "lives", {1: 1, 9: 3}, topic="a"),
-            series("records", "count", {4: 7}, topic="b"),
-            series("records", "count", {}, topic="c"),
-        ]
-    )
-    first, second = found
-    assert (first.name, first.tags_text, first.type) == ("records", "topic=a", "counter")
-    assert (first.value.last, first.newest("instances"), first.newest("lives"), first.changed_ms) == (12, 2, 3, 9)
-    assert (second.tags_text, second.value.last, second.newest("instances")) == ("topic=b", 7, 0)
 
 
 def test_a_distribution_whose_newest_point_has_no_sum_has_no_mean() -> None:
@@ -66,10 +49,3 @@ def test_a_gauge_without_a_living_instance_has_no_value() -> None:
         ]
     )
     assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
-
-
-def test_only_fields_that_exist_are_read() -> None:
-    """The fields depend on the types, since a store is slow to search for a field that does not exist."""
-    assert fields([]) == ("instances", "lives")
-    assert fields(["counter"]) == ("count", "instances", "lives")
-    assert fields(["gauge", "timer"]) == ("count", "instances", "lives", "number", "sum")

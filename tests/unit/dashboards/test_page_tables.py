@@ -30,14 +30,6 @@ def test_a_lag_that_is_known_in_part_is_a_lower_bound() -> None:
     )
 
 
-def test_the_table_of_groups() -> None:
-    """A lag is exact, an unknown one is None. Status, time lag and time to catch up are text."""
-    trends = {"g": Line("g", [0, 1000], [8, 3])}
-    first, second = tables.groups([state(2**53 + 1, Status.ERR), state(None, gone=True)], trends, str, now_ms=2000)
-    assert (first["Lag"], first["Status"], first["Time lag"]) == (2**53 + 1, ["ERR"], "1 min 15 s")
-    assert (first["Catches up in"], second["Lag"], second["Status"]) == ("1 min or never", None, ["GONE"])
-
-
 def test_the_worst_group_is_a_consumer() -> None:
     """One of Tallystream's own groups is shown as the worst only if it is WARN or worse."""
     own = replace(state(900), group="prod.tallystream-aggregator")

@@ -10,9 +10,10 @@ import pytest
 
 from support.levels import sum_point
 from support.printed import NOW_MS, cells, printed
+from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.sums import SumsSettings
 
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
 def store(tmp_path: Path) -> StoreSettings:
     """Return a store with a counter that grew by 120 in the last minute, a gauge, and points that are no sums."""
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
-    sink = open_sink(store)
-    sink.setup()
-    sink.write(
+    write(
+        store,
         [
             sum_point("counter", 100, NOW_MS - 90_000, tags={"topic": "a"}),
             sum_point("counter", 220, NOW_MS - 5_000, tags={"topic": "a"}),
@@ -35,9 +35,8 @@ def store(tmp_path: Path) -> StoreSettings:
             sum_point("counter", 3, NOW_MS - 1_000, name="tallystream.reporter.sent"),
             Point("tallystream.lag", {"group": "g"}, {"lag": 1}, NOW_MS),
             Point("instance:orders.processed", {"instance": "i", "metric_type": "counter"}, {"count": 1}, NOW_MS),
-        ]
+        ],
     )
-    sink.close()
     return store
 
 
@@ -87,13 +86,9 @@ def test_json_has_one_object_a_line(store: StoreSettings) -> None:
 def test_large_floats_are_valid_json_and_short_text(tmp_path: Path) -> None:
     """No number is Infinity, which is no JSON, and no line of the table has hundreds of digits."""
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
-    sink = open_sink(store)
-    sink.setup()
     tags = {"app": "a", "metric_type": "float_counter"}
-    sink.write(
-        [Point("f", tags, {"sum": number, "lives": 1}, NOW_MS - ago) for number, ago in ((0.0, 30_000), (3e306, 0))]
-    )
-    sink.close()
+    numbers = ((0.0, 30_000), (3e306, 0))
+    write(store, [Point("f", tags, {"sum": number, "lives": 1}, NOW_MS - ago) for number, ago in numbers])
     _, (line,) = printed(SumsSettings(store=store, json=True))
     found = json.loads(line, parse_constant=pytest.fail)
     assert (found["value"], found["rate"]) == (3e306, pytest.approx(1e305))

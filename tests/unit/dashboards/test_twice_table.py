@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.printed import NOW_MS, cells, printed
+from support.stores import write
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app
@@ -34,9 +35,8 @@ def position(name: str, partition: str, start: int, at: int, ts_ms: int = NOW_MS
 def store(tmp_path: Path) -> StoreSettings:
     """Return a store with one counter that counted 20 records twice, one that counted none twice, and one without."""
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-    sink = open_sink(store)
-    sink.setup()
-    sink.write(
+    write(
+        store,
         [
             counted("records", 500, NOW_MS - 60_000, kind="a"),
             position("records.position", "0", 100, 600, NOW_MS - 60_000),
@@ -50,9 +50,8 @@ def store(tmp_path: Path) -> StoreSettings:
             counted("errors", 3),
             counted("instance:records", 600, instance="orders-1"),
             position("instance:records.position", "0", 100, 600),
-        ]
+        ],
     )
-    sink.close()
     return store
 
 
@@ -98,11 +97,8 @@ class Written:
 def test_counters_and_positions_are_of_one_moment(tmp_path: Path, times: int) -> None:
     """The shipper may write between the read of the counters and that of the positions. Then both are read again."""
     settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-    sink = open_sink(settings)
-    sink.setup()
-    sink.write([counted("records", 1_000, NOW_MS - 9), position("records.position", "0", 0, 0, NOW_MS - 9)])
+    write(settings, [counted("records", 1_000, NOW_MS - 9), position("records.position", "0", 0, 0, NOW_MS - 9)])
     found = read_duplicates_of_app(Written(settings, times), "orders", Period(NOW_MS, NOW_MS, NOW_MS + 1))
-    sink.close()
     assert found["records"].count == 1_000
 
 
