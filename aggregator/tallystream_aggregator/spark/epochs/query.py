@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.stream.epochs import EpochRow
 
@@ -66,7 +66,7 @@ LOOP = "TALLYSTREAM_LOOP"
 """The environment variable with the number of the loop in its Python workers."""
 
 _environment = threading.Lock()
-_decode = msgspec.json.Decoder(EpochRow).decode
+_decode = json_decoder(EpochRow)
 
 
 def require_slots(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:
