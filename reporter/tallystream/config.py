@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.registry import MetricRegistry, registry_of
@@ -49,6 +49,7 @@ def report(
 
     Raises:
         ConfigError: a value can't be used. The message names the argument or the variable, and never a secret.
+        DuplicateReporterError: a reporter that this started before reports the `registry` now.
     """
     if environment is None:  # not a default argument: `help()` would print every variable, including secrets
         environment = os.environ
@@ -66,7 +67,10 @@ def report(
         options={**kafka_options(environment), **check_options(options)},
         enabled=is_enabled(environment),
     )
-    if reported.has_reporter and not reported.is_reported:
+    if reported.has_reporter:
+        if reported.reporter.is_running:
+            remedy = "stop its reporter first; use a KafkaReporter to report it to another topic or cluster, too"
+            raise DuplicateReporterError("registry", reported.app, remedy)
         reported.reporter.stop(MAX_STOPPING_S)  # a stop() that had too little time goes on in the background
     old_name, reported.app = reported.app, app
     try:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TICK_S = 0.2
 MAX_START_S = 600.0
 MAX_STOP_S = 300.0
+MAX_CLOCK_CHANGE_S = 60.0
+"""The time at which a process began follows the clock, which may be set by so much while a system runs."""
 MAX_PORT = 65_535
 
 
@@ -60,6 +62,10 @@ def down(*, data: o.Data = Path(".tallystream")) -> None:
     if state is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             supervisor = psutil.Process(state.supervisor)
+            if abs(supervisor.create_time() - state.started) > MAX_CLOCK_CHANGE_S:
+                raise TallystreamError(
+                    f"{data}: the process {state.supervisor} is not its supervisor; run down where up was started."
+                )
             supervisor.terminate()
             try:
                 supervisor.wait(MAX_STOP_S)

@@ -35,12 +35,15 @@ class ComponentState(msgspec.Struct, omit_defaults=True):
 
 
 class SystemState(msgspec.Struct, omit_defaults=True):
-    """The system: its supervisor's process ID, its addresses, and its components in the order in which they start.
+    """The system: its supervisor's process, its addresses, and its components in the order in which they start.
 
-    `org` and `bucket` are InfluxDB's; with a local store they are empty.
+    `started` is the time at which the process with the ID `supervisor` began, as psutil has it: another process may
+    have the ID by now, or have it outside of a container. `org` and `bucket` are InfluxDB's; with a local store they
+    are empty.
     """
 
     supervisor: int
+    started: float
     bootstrap_servers: str
     store: str
     page_url: str = ""

@@ -10,6 +10,8 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+import psutil
+
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.kafka import clients
@@ -235,6 +237,7 @@ class LocalSystem:
         ]
         state = state_file.SystemState(
             os.getpid(),
+            psutil.Process().create_time(),
             self.bootstrap_servers,
             self.store_spec,
             page_url=self.page_url,

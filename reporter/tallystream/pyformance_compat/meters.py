@@ -161,8 +161,9 @@ class Meter(Metric):
     def clear(self) -> None:
         """Set the count and the rates to zero."""
         with self._lock:
+            new = self._new()  # a signal handler may raise here, but not between the next two lines
             self._before += self._meter.count
-            self._meter = self._new()
+            self._meter = new
 
     def tick(self) -> None:
         """Update the weighted rates, if five seconds have passed."""
@@ -238,8 +239,11 @@ class Timer(Histogram):
         """Return the calls per second, weighted over 15 minutes."""
         return self.meter.get_fifteen_minute_rate()
 
-    def time(self) -> TimerContext:
-        """Start a duration. It ends at the end of the `with` block, or when `stop()` is called."""
+    def time(self, *_: Any, **__: Any) -> TimerContext:
+        """Start a duration. It ends at the end of the `with` block, or when `stop()` is called.
+
+        pyformance's arguments are for its subclasses, and are ignored.
+        """
         return TimerContext(self)
 
     def clear(self) -> None:

@@ -219,6 +219,7 @@ class _ReportedRegistry(MetricRegistry):
             if metric.identity in own:
                 log.warning("%r is skipped: there is another %s with this name", metric.name, metric.type)
             else:
+                own.add(metric.identity)
                 snapshot.append(metric)
         return snapshot
 
@@ -229,7 +230,7 @@ class _ReportedRegistry(MetricRegistry):
 
 
 def _record_name(key: str) -> str:
-    return key or UNMATCHED
+    return str(key) or UNMATCHED  # pyformance takes keys of any type
 
 
 _global = MetricsRegistry()

@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+import msgspec
+import psutil
 import pytest
 
 from support.commands import call
@@ -40,8 +42,15 @@ def running(here: Path) -> Iterator[state_file.SystemState]:
     store = here / ".tallystream" / "store.db"
     store.touch()
     components = [ComponentState("broker", "up", 0, os.getpid()), ComponentState("page", "died", 2)]
+    started = psutil.Process().create_time()
     state = state_file.SystemState(
-        os.getpid(), "127.0.0.1:45678", f"local:{store}", page_url="http://127.0.0.1:1", up=True, components=components
+        os.getpid(),
+        started,
+        "127.0.0.1:45678",
+        f"local:{store}",
+        page_url="http://127.0.0.1:1",
+        up=True,
+        components=components,
     )
     state_file.write(here / ".tallystream", state)
     with state_file.lock(here / ".tallystream"):
@@ -251,6 +260,15 @@ def test_a_path_that_cannot_be_written_is_an_error(
         f"{option}: '{path}' can't be used; {path.parent} can't be written ({reason}): "
         "allow this user to write there, or name another path.\n"
     )
+
+
+def test_down_signals_no_process_that_has_the_supervisors_id_by_now(
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a host whose container has the system: process IDs differ there."""
+    state_file.write(here / ".tallystream", msgspec.structs.replace(running, started=running.started - 3600))
+    assert call(monkeypatch, "down") == 1
+    assert "is not its supervisor; run down where up was started" in capsys.readouterr().err
 
 
 def test_a_state_file_of_another_user_is_ignored(

@@ -23,7 +23,7 @@ PARENT = (
     "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
     "print(child.pid, flush=True); signal.pause()"
 )
-STATE = SystemState(1, "127.0.0.1:9092", "local:x.db", components=[ComponentState("aggregate", "up", 2, 7)])
+STATE = SystemState(1, 1.7e9, "127.0.0.1:9092", "local:x.db", components=[ComponentState("aggregate", "up", 2, 7)])
 
 
 def test_a_written_state_is_read_back(tmp_path: Path) -> None:

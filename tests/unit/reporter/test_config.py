@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tallystream import ConfigError, KafkaReporter, MetricRegistry, report
+from tallystream import ConfigError, DuplicateReporterError, KafkaReporter, MetricRegistry, report
 from tallystream.config import kafka_options
 
 
@@ -79,6 +79,21 @@ def test_a_rejected_call_does_not_rename_the_registry() -> None:
             report("after", registry=registry, environment={}, **arguments)  # type: ignore[arg-type]
         assert registry.app == "before"
         assert not hasattr(registry, "reporter")
+
+
+def test_a_registry_that_is_reported_keeps_its_app_and_its_reporter() -> None:
+    """A second call for it is an error, whatever its app and topic are. After a stop the same call works."""
+    registry = report("orders", registry=MetricRegistry("orders"), environment={})
+    reporter = registry.reporter
+    try:
+        for app, topic in (("orders", "metrics"), ("billing", "other")):
+            with pytest.raises(DuplicateReporterError, match="stop its reporter first"):
+                report(app, registry=registry, topic=topic, environment={})
+            assert (registry.app, registry.reporter) == ("orders", reporter)
+    finally:
+        reporter.stop(timeout=0)
+    report("orders", registry=registry, environment={"TALLYSTREAM_ENABLED": "0"})
+    report("orders", registry=registry, environment={"TALLYSTREAM_ENABLED": "0"})
 
 
 SECRET = "hush-hush-4711"

@@ -227,6 +227,14 @@ def test_keys_that_a_pattern_does_not_match_are_reported_as_unmatched() -> None:
     assert set(published(registry)) == {("(unmatched)", "counter"), ("path", "counter")}
 
 
+def test_keys_of_any_type_are_reported_by_their_text(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
+    """Of several with one text, the first is reported, and the log names it."""
+    for key, count in ((404, 1), (0, 2), ("404", 4)):
+        registry.counter(key).inc(count)  # type: ignore[arg-type]
+    assert [(one.name, one.count) for one in registry.tallystream.snapshot()] == [("404", 1), ("0", 2)]
+    assert "'404' is skipped" in log.text
+
+
 def test_all_reporters_accept_it(registry: MetricsRegistry) -> None:
     """They add their own metrics, which no dump shows; the app is the registry's."""
     registry.app = "shop"
