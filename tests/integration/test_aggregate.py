@@ -30,7 +30,8 @@ def test_a_table_that_begins_in_the_middle_of_the_topic_is_verified(
 ) -> None:
     """A new checkpoint on a topic without its first records is refused with code 2, unless an option accepts that.
 
-    The ledger says where the table began, and where its epochs ended. Verify replays from there, and agrees. A count that is one too high is its only difference, with
+    The ledger says where the table began, and where its epochs ended. Verify replays from there, and agrees. A count
+    that is one too high is its only difference, with
     code 1. When records that the table has read are deleted, too, it is an error with the first offsets that are left.
     """
     servers = broker.bootstrap_servers

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
-from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
+from tallystream_aggregator.table.arithmetic.values import are_same, is_above, since_baseline
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
@@ -44,6 +44,7 @@ class MetricSums:
         self._changed: set[int] = set()
         self._waiting: defaultdict[tuple[int, ...], list[list[Change]]] = defaultdict(list)  # by the metrics
         self._number_waiting = 0  # of these changes
+        self._together: dict[int, tuple[int, ...]] = {}  # ID of a life → its metrics that wait together, if any do
         self._differences: dict[Layout, list[int]] = {}
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
@@ -81,6 +82,10 @@ class MetricSums:
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
             return
+        together = numbers if len(numbers) > 1 else ()
+        if self._together.setdefault(id(life), together) != together:  # the changes of a row are made in their order
+            self._apply_waiting()
+            self._together[id(life)] = together
         self._waiting[numbers].append(changes)
         self._number_waiting += len(numbers)
         if self._number_waiting >= MAX_WAITING:
@@ -192,10 +197,11 @@ class MetricSums:
         for numbers, snapshots in self._waiting.items():
             self._changed.update(numbers)
             for number, column in zip(numbers, zip(*snapshots, strict=True), strict=True):
-                changes = [change for change in column if change[0] != change[1]]
+                changes = [(old, new) for old, new in column if old[1] != new[1] or not are_same(old[0], new[0])]
                 if changes:
                     self[number].replace_all(changes)
         self._waiting.clear()
+        self._together.clear()
         self._number_waiting = 0
 
     def _replace_changed(self, instance: str, changing: dict[int, tuple[Life, Before]]) -> None:

@@ -18,7 +18,7 @@ from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, Extreme
-from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, saturated
+from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, are_same, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +92,7 @@ class PartialSum:
         (old_values, old_sketches), (new_values, new_sketches) = (zip(*some, strict=True) for some in both)
         old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
         for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
-            if old[index] != new[index]:
+            if not are_same(old[index], new[index]):
                 cell.replace_all(old[index], new[index])
         if self.merged is not None:
             self.merged.replace((old[0], old_sketches), (new[0], new_sketches))

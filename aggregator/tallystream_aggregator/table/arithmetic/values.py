@@ -87,6 +87,11 @@ def replaces(kind: str, old: Stored, new: Stored | ValueError) -> bool:
     return merge_values(kind, old[0], new[0]) is new[0]
 
 
+def are_same(old: Sequence[object], new: Sequence[object]) -> bool:
+    """Tell whether values are the same. A whole number and the equal float are not: they add up to other types."""
+    return old == new and list(map(type, old)) == list(map(type, new))
+
+
 def merge_values(kind: str, old: Values, new: Values) -> Values:
     """Return the values that replace `old`: the new ones. Extremes and positions only widen (rules 7 and 9)."""
     for index, is_lowest in _WIDENING[kind]:

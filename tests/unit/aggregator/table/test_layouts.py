@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.schedules import in_steps, play_steadily, schedules, step_sizes
 from support.steps import Published, apply, publish
-from support.topic import BEGIN_MS, Topic, counter, gauge
+from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import Layouts, counts_of
@@ -102,6 +102,53 @@ def only_life(topic: Topic) -> Life:
     """Return the only life of the table."""
     ((life,),) = [lives.values() for lives in topic.table.state.lives.values()]
     return life
+
+
+NUMBERS = st.sampled_from([0, 0.0, 1, 1.0, 0.37, 50, 3])
+GAUGES = st.lists(
+    st.tuples(st.dictionaries(st.sampled_from("gh"), NUMBERS, min_size=1), st.booleans()), min_size=1, max_size=8
+)
+
+
+@given(snapshots=GAUGES, complete=st.booleans())
+@example(snapshots=[({"g": 0}, True), ({"g": 0.0}, True), ({"g": 0.37}, True)], complete=True)
+@example(
+    snapshots=[
+        ({"g": 1, "h": 1}, True),
+        ({"g": 3}, False),
+        ({"g": 1, "h": 1}, False),
+        ({"g": 50, "h": 1}, False),
+        ({"g": 3}, True),
+    ],
+    complete=False,
+)
+def test_gauges_are_those_of_the_newest_values(
+    snapshots: list[tuple[dict[str, float], bool]], *, complete: bool
+) -> None:
+    """Whatever came before, in steps of any size: whole numbers and equal floats, one metric or several."""
+    topic, newest, records = Topic(), dict[str, float](), list[Record]()
+    for seq, (values, ends_step) in enumerate(snapshots, 1):
+        newest = values if complete else newest | values
+        metrics = [counter(seq, "a"), *(gauge(value, name) for name, value in sorted(values.items()))]
+        header = {"app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
+        value = json.dumps({**header, "seq": seq, "complete": complete, "metrics": metrics}).encode()
+        records.append(Record("metrics", 0, seq, BEGIN_MS, b"app-1", value, BEGIN_MS))
+        if ends_step:
+            run_each(topic.table, records)
+    run_each(topic.table, records)
+    topic.table._rows.sums.mark_changed(topic.table.state.metrics)
+    totals = {total.name: total for total in topic.table.outputs().totals}
+    for name in newest:
+        found, expected = totals[name], newest[name]
+        assert (found.sum, found.min, found.max, type(found.sum)) == (expected, expected, expected, type(expected))
+
+
+def run_each(table: Table, records: list[Record]) -> None:
+    """Apply each record, without compaction, and end the step."""
+    for record in records:
+        table.apply_record(record)
+    table.outputs()
+    records.clear()
 
 
 def test_counters_take_eight_bytes_each() -> None:
