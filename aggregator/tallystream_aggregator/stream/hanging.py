@@ -82,8 +82,9 @@ def end_open(broker: Broker, loop: LoopId, writer: Writer, claim: Claim) -> None
     if loop.rows in hanging:
         last = newest_in(hanging[loop.rows], key_of(loop.number))
         require_highest(claim, last)
-        others = ((p, next(filter(None, backwards(broker, p, bounds[p])), [])) for p in found if p != loop.rows)
-        inputs = (_input(_of(loop, place, records)) for place, records in others)
+        if last is not None and published is not None and last.layout != published.layout:
+            return  # `rebuild` has written it, with another transactional ID
+        inputs = (_input(_newest_of(broker, loop, place, bounds[place])) for place in found if place != loop.rows)
         is_published = last is not None and any(_is_beyond(one, at) for one in inputs)
     else:
         inputs = (_input(records) for records in hanging.values())
@@ -105,6 +106,11 @@ def end_open(broker: Broker, loop: LoopId, writer: Writer, claim: Claim) -> None
 
 def _open_records(broker: Broker, place: Place, bounds: Bounds) -> list[RawRecord]:
     return list(read_range(broker, place, bounds._replace(first=bounds.stable), committed=False))
+
+
+def _newest_of(broker: Broker, loop: LoopId, place: Place, bounds: Bounds) -> list[RawRecord]:
+    """Return the newest visible records of a loop, in ranges of offsets: the shards may have written many others."""
+    return next(filter(None, (_of(loop, place, records) for records in backwards(broker, place, bounds))), [])
 
 
 def _of(loop: LoopId, place: Place, records: list[RawRecord]) -> list[RawRecord]:

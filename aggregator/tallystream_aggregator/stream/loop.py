@@ -39,8 +39,11 @@ ROWS_EVERY_S = 1.0
 MAX_STEP_S = 10.0
 """How long a step reads and applies a backlog. A longer step leaves out more of the records that others supersede."""
 
-MAX_OUTPUTS = 50_000
-"""The rows, dead letters and events after which a step ends: all of them are in memory until it is published."""
+MAX_OUTPUTS, MAX_OUTPUT_BYTES = 50_000, 64 << 20
+"""The rows, dead letters and events after which a step ends, and the size of the records that are kept for rows.
+
+All of them are in memory until it is published.
+"""
 
 CHECK_EVERY_S = 5.0
 
@@ -211,15 +214,18 @@ class ShardLoop(EpochLoop):
             self._step_records, self._rows_wait = limit - left, True
             # Few records mean that there is no backlog: the others wait for the next step.
             is_over = left <= 0 or self._stopped() or self._timer.monotonic() >= until_s
-            if number < FEW_RECORDS or is_over or self._table.waiting >= MAX_OUTPUTS:
+            if number < FEW_RECORDS or is_over or self._is_full():
                 break
             chunks = self._read(source, left, 0)
         step.end()
         self._report.records += limit - left
 
     def _rows_due(self) -> bool:
-        is_time = self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S or self._table.waiting >= MAX_OUTPUTS
+        is_time = self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S or self._is_full()
         return self._rows_wait and is_time
+
+    def _is_full(self) -> bool:
+        return self._table.waiting >= MAX_OUTPUTS or self._table.waiting_bytes >= MAX_OUTPUT_BYTES
 
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""

@@ -152,6 +152,8 @@ class RowRecords:
         self._changed: dict[int, tuple[Life, dict[int, bytes | None]]] = {}
         self._forgotten: dict[int, MetricId] = {}
         self._deleted: list[TableRecord] = []
+        self.bytes = 0
+        """The size of the records that are kept for them."""
 
     def __len__(self) -> int:
         """The number of lives that have changed."""
@@ -162,14 +164,20 @@ class RowRecords:
 
         `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
         """
-        self._changed.setdefault(id(life), (life, {}))[1][part] = value
+        parts = self._changed.setdefault(id(life), (life, {}))[1]
+        self.bytes += len(value or b"") - len(parts.get(part) or b"")
+        parts[part] = value
 
     def change_all(self, lives: Iterable[Life]) -> None:
         """Return the records of all parts of these lives with the next ones."""
-        self._changed |= {id(life): (life, dict.fromkeys(life.parts or (0,))) for life in lives}
+        for life in lives:
+            for part in life.parts or (0,):
+                self.change(life, part)
 
     def delete(self, life: Life) -> None:
         """Delete the records of a life that is removed with the next ones."""
+        for part in self._changed.get(id(life), (life, {}))[1]:
+            self.change(life, part)
         self._changed.pop(id(life), None)
         parts = sorted({*life.parts, *life.offsets} or {0})
         self._deleted += [TableRecord(_life_key(life, part), None) for part in parts]
@@ -183,7 +191,7 @@ class RowRecords:
         rows = [self._row(life, *one) for life, parts in self._changed.values() for one in sorted(parts.items())]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
         found = {row.key: row for row in (*self._deleted, *rows, *sums)}
-        self._deleted, self._changed, self._forgotten = [], {}, {}
+        self._deleted, self._changed, self._forgotten, self.bytes = [], {}, {}, 0
         return list(found.values())
 
     def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:

@@ -91,6 +91,11 @@ class Table:
         """How many lives with rows, dead letters and events wait until they are taken."""
         return len(self._rows.records) + len(self._dead) + len(self._rows.events)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the records that are kept for these rows."""
+        return self._rows.records.bytes
+
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
         """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
         self.state.offsets[partition], self.state.clocks[partition] = offset, clock_ms

@@ -95,6 +95,7 @@ class Generations:
         """
         try:
             if self._writer is None:  # a commit has failed
+                self.require_newest()  # else the new writer would end a transaction of the driver that has replaced us
                 self._writer = self._broker.writer(lease_id(self._topics))
                 self.require_newest()
             self._commit(msgspec.structs.replace(row, generation=self.now), records)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +18,6 @@ from tallystream_aggregator.table.limits import size_of_life, size_of_metric, si
 from tallystream_aggregator.table.lives import MIN_ADDED
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore import LatestRows, restore
-
-if TYPE_CHECKING:
-    import pytest
 
 HEADER = {"app": "shop", "life": SECOND, "part": 0, "ts": 0, "every_ms": 60_000, "final": False}
 COUNTER = ("shop", "n", "counter", ())
@@ -131,6 +128,26 @@ def test_the_changed_rows_that_wait_for_the_end_of_a_step_are_limited(monkeypatc
             topic.table.outputs()  # a new life is changed as a whole
     assert waiting == [0, 2, 0, 2, 0, 2, 0, 2]
     assert [(total.count, total.sum) for total in topic.table.outputs().totals] == [(8, 8), (8, 8)]
+
+
+@pytest.mark.parametrize("end", ["rows", "tombstone", "all"])
+def test_the_records_that_are_kept_for_rows_are_counted(end: str) -> None:
+    """The newest one of each part, until the rows are taken, the life is removed or all rows are due."""
+    topic = Topic().snapshot(counter(1, "a"), counter(1, "b"), life=SECOND)
+    values = [
+        json.dumps(HEADER | {"seq": seq, "metrics": [counter(10**seq, "a"), counter(2, "b")]}).encode()
+        for seq in (2, 3)
+    ]
+    for offset, value in enumerate(values, 1):
+        topic.table.apply_record(Record("metrics", 0, offset, BEGIN_MS, b"app-1", value, BEGIN_MS))
+    assert topic.table.waiting_bytes == len(values[-1])
+    if end == "rows":
+        topic.table.rows()
+    elif end == "all":
+        topic.table.publish_all()
+    else:
+        topic.table.apply_record(Record("metrics", 0, 3, BEGIN_MS, b"app-1", None, BEGIN_MS))
+    assert topic.table.waiting_bytes == 0
 
 
 def test_a_life_that_changes_its_interval_all_the_time_is_not_kept_many_times() -> None:
