@@ -1,28 +1,29 @@
 """Fetch the jars of a local broker.
 
-`jars.lock` lists the jars of each set. Missing jars are downloaded from Maven Central into the user's cache. Each call
-compares every jar with its SHA-256 in the list. `python -m tallystream_cli.servers.jars broker` fetches the named sets,
-by default this one. The others are only for tests.
+`jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
+needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
+`python -m tallystream_cli.servers.jars broker` fetches the named sets, by default this one. The others are only for
+tests.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import subprocess
 import sys
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
-from urllib.request import urlopen
 
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator import java
 
-REPOSITORY = "https://repo1.maven.org/maven2"
-TIMEOUT_S = 60.0
-"""How long the server may send nothing, in seconds."""
+TIMEOUT_S = 600.0
+"""How long the download of a set of jars may take, in seconds."""
 
 
 def sha256_of(path: Path) -> str | None:
@@ -51,11 +52,6 @@ class Jar:
     def file_name(self) -> str:
         """The name of the jar's file in the cache."""
         return f"{self.artifact}-{self.revision}.jar"
-
-    @property
-    def url(self) -> str:
-        """Where it is downloaded."""
-        return f"{REPOSITORY}/{self.group.replace('.', '/')}/{self.artifact}/{self.revision}/{self.file_name}"
 
 
 def read_lock(of: str) -> list[Jar]:
@@ -95,29 +91,66 @@ def fetch(of: str) -> list[Path]:
     Several processes may call this at the same time: then each downloads.
 
     Raises:
-        JarsError: a jar could not be downloaded, or its SHA-256 is not the one in the list.
+        JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
     """
     jars = read_lock(of)
     folder = cache_dir() / "jars" / of
     folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / jar.file_name for jar in jars]
     missing = [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda jar: _download(jar, folder), missing))
-    return [folder / jar.file_name for jar in jars]
+    if missing:
+        _retrieve(missing, folder)
+    return paths
 
 
-def _download(jar: Jar, folder: Path) -> None:
-    try:
-        with urlopen(jar.url, timeout=TIMEOUT_S) as response:  # noqa: S310 (the repository's URL)
-            content = response.read()
-    except (OSError, HTTPException) as error:
-        raise JarsError(f"jars: {jar.url} can't be downloaded ({error}); run the command again.") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if jar.sha256 != digest:
-        raise JarsError(f"jars: {jar.file_name} has SHA-256 {digest}, the list says {jar.sha256}; not used.")
-    new = folder / f".{jar.file_name}.{os.getpid()}"
-    new.write_bytes(content)
-    new.replace(folder / jar.file_name)
+def _retrieve(jars: list[Jar], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
+        work = Path(name)
+        (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
+        command = [
+            java.launcher(),
+            "-jar",
+            str(_ivy_jar()),
+            "-cache",
+            str(work / "cache"),
+            "-ivy",
+            str(work / "ivy.xml"),
+        ]
+        command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
+        try:
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        except FileNotFoundError as error:
+            raise JarsError("java: no Java was found on the PATH; install Java 17 or 21 or set JAVA_HOME.") from error
+        except subprocess.TimeoutExpired as error:
+            raise JarsError(f"jars: the download took longer than {TIMEOUT_S:.0f} s; run the command again.") from error
+        for jar in jars:
+            got = work / "out" / jar.file_name
+            if not got.exists():
+                raise JarsError(f"jars: {jar.group}:{jar.artifact}:{jar.revision} was not served: {done.stdout[-800:]}")
+            digest = sha256_of(got)
+            if jar.sha256 != digest:
+                raise JarsError(f"jars: {jar.file_name} has SHA-256 {digest}, the list says {jar.sha256}; not used.")
+            got.replace(folder / jar.file_name)
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark: it is not installed; install tallystream-aggregator[spark].")
+    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+
+
+def _ivy_xml(jars: list[Jar]) -> str:
+    # Not transitive: only the jars of the list are used, which are the ones that were tested.
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}" transitive="false"'
+        ' conf="default->default"/>'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/><configurations>'
+        f'<conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
 
 
 def main(sets: list[str]) -> int:

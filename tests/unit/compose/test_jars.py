@@ -28,12 +28,16 @@ def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
 
 
 def test_the_environment_names_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """TALLYSTREAM_CACHE takes precedence over XDG_CACHE_HOME. Without a home folder, it has to be named."""
+    """TALLYSTREAM_CACHE takes precedence over XDG_CACHE_HOME."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("TALLYSTREAM_CACHE", raising=False)
     assert jars.cache_dir() == tmp_path / "xdg" / "tallystream"
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "own"))
     assert jars.cache_dir() == tmp_path / "own"
+
+
+def test_a_user_without_a_home_folder_has_to_name_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable."""
     for name in ("XDG_CACHE_HOME", "TALLYSTREAM_CACHE", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # a user ID that the system does not know
@@ -42,36 +46,84 @@ def test_the_environment_names_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The file of the only jar in a repository, which is a folder; the cache is empty."""
-    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(jars, "REPOSITORY", f"file://{tmp_path}")
-    jar = jars.Jar("org.g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
+def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache with the only jar of the list, and a Java that downloads that jar and creates the file `downloaded`."""
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        f'#!/bin/sh\nfor last; do :; done; out=$(dirname "$last"); mkdir -p "$out"; printf genuine > "$out/a-1.jar"\n'
+        f'touch "{tmp_path}/downloaded"\n',
+        encoding="utf-8",
+    )
+    java.chmod(0o755)
+    jar = jars.Jar("g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
     monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "broker" else [])
-    path = tmp_path / "org" / "g" / "a" / "1" / "a-1.jar"
+    path = tmp_path / "jars" / "broker" / "a-1.jar"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"genuine")
     return path
 
 
-def test_a_jar_is_downloaded_unless_the_cache_has_it(served: Path) -> None:
-    """Each use compares the SHA-256, so one that was changed is downloaded again. A full cache needs no network."""
-    (cached,) = jars.fetch("broker")
+def test_a_cached_jar_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A full cache needs no Java and no network."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert jars.fetch("broker") == [cached]
+
+
+def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_path: Path) -> None:
+    """Each use compares the SHA-256."""
     for content in (b"gen", b"forgery"):
+        assert jars.fetch("broker") == [cached]
+        (tmp_path / "downloaded").unlink(missing_ok=True)
         cached.write_bytes(content)
         assert jars.fetch("broker") == [cached]
         assert cached.read_bytes() == b"genuine"
-    served.unlink()
-    assert jars.fetch("broker") == [cached]
-    assert list(cached.parent.iterdir()) == [cached]
+        assert (tmp_path / "downloaded").exists()
 
 
-def test_a_jar_that_is_missing_or_forged_is_not_used(served: Path, tmp_path: Path) -> None:
+def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without Java there is no download, so `fetch` raises an error."""
+    cached.write_bytes(b"forgery")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
+        jars.fetch("broker")
+
+
+def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing stays in the cache."""
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
+        jars.fetch("broker")
+    assert not list((tmp_path / "jars" / "broker").glob("*.jar"))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("true", "was not served"),
+        (
+            'for last; do :; done; mkdir -p "$(dirname "$last")"; printf forged > "$(dirname "$last")/a-1.jar"',
+            "SHA-256",
+        ),
+    ],
+)
+def test_a_jar_that_is_missing_or_forged_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
+) -> None:
     """A downloaded jar is compared with the list before it is moved into the cache."""
-    served.write_bytes(b"forgery")
-    with pytest.raises(jars.JarsError, match="SHA-256"):
-        jars.fetch("broker")
-    served.unlink()
-    with pytest.raises(jars.JarsError, match=r"a-1\.jar can't be downloaded"):
-        jars.fetch("broker")
-    assert list((tmp_path / "cache" / "jars" / "broker").iterdir()) == []
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    jar = jars.Jar("g", "a", "1", "0" * 64)
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    with pytest.raises(jars.JarsError, match=message):
+        jars._retrieve([jar], folder)
+    assert not (folder / "a-1.jar").exists()
