@@ -148,7 +148,7 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
             # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
             last = life.parts.get(part, 0)
             rows.sums.will_change(life, (n for n, row in life.rows.items() if row.part == part and row.seq == last))
-        over_limits, numbers = replace_all(rows, life, message, refused)
+        over_limits, numbers = replace_rows(rows, life, message, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn it into rows
         if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
             rows.rows_to_block(life, part, numbers)
@@ -172,7 +172,7 @@ def _apply_stale(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
         rows.records.change(life, part)
     rows.blocks_to_rows(life, (part,))
-    replace_all(rows, life, message, RecordRefusals(0))
+    replace_rows(rows, life, message, RecordRefusals(0))
 
 
 def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
@@ -203,7 +203,7 @@ def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
     return True
 
 
-def replace_all(
+def replace_rows(
     rows: LifeRows, life: Life, message: DecodedSnapshot, refused: RecordRefusals
 ) -> tuple[Counter[str], list[int]]:
     """Replace the row of each metric in `life`, whose part has no block and still has the seq of its newest snapshot.

@@ -70,7 +70,7 @@ def forget_lives(rows: LifeRows, partition: str, now_ms: int) -> None:
 
     Their counts stay in the sums, and their rows are deleted. `now_ms` is never above the partition's clock.
     """
-    lives = rows.lives.forgotten(partition, now_ms)
+    lives = rows.lives.pop_forgotten(partition, now_ms)
     if not lives:
         return
     rows.sums.apply_changes()

@@ -176,7 +176,7 @@ class LifeRows:
 
     def notice_silence(self) -> None:
         """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
-        for life in self.lives.silent():
+        for life in self.lives.pop_silent():
             self.sums.set_living(life, living=False)
 
     def include(self, life: Life, part: int, record: Record, value: bytes | None = None) -> None:

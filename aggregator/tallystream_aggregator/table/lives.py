@@ -280,13 +280,13 @@ class Lives:
             begin_ns = seq
         return 0 <= others.newest_seq() < begin_ns
 
-    def silent(self) -> Iterator[Life]:
-        """Yield the living lives whose deadline has passed by the time of their partition (rule 5)."""
+    def pop_silent(self) -> Iterator[Life]:
+        """Yield once the living lives whose deadline has passed by the time of their partition (rule 5)."""
         for partition, clock in self._state.clocks.items():
             yield from (life for life in self._silence.pop(partition, clock) if life.living)
 
-    def forgotten(self, partition: str, now_ms: int) -> list[Life]:
-        """Return the lives of a partition that are to be forgotten by this time of its clock, by instance."""
+    def pop_forgotten(self, partition: str, now_ms: int) -> list[Life]:
+        """Return once the lives of a partition that are to be forgotten by this time of its clock, by instance."""
         due = {(life.instance, *life.name): life for life in self._forgetting.pop(partition, now_ms)}
         return [life for _, life in sorted(due.items()) if self.has(life)]
 

@@ -1,7 +1,7 @@
 """The driver of the loop: it holds the lease, starts the query, follows it, and starts it again after a failure.
 
 A generation is taken for each start of the query, so whatever an earlier start left behind is fenced, or ends at its
-first look at the topic. So are the tasks of a driver that was replaced: its query fails, and the ledger says why.
+first look at the topic. A driver that was replaced finds its own tasks fenced, and the ledger says why.
 """
 
 from __future__ import annotations
