@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from os import urandom
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -23,6 +24,7 @@ def ulid(time_ms: int, number: int) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
+@lru_cache(maxsize=100_000)
 def ulid_ms(ulid: str) -> int:
     """Return the epoch milliseconds in a ULID."""
     return int(ulid[:_TIME].translate(_DIGITS), 32)

@@ -14,11 +14,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import ExplicitBuckets, Snapshot
+from tallystream_aggregator.counters import Counters
 from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
@@ -58,14 +60,26 @@ class ResourceData(NamedTuple):
     scopes: Sequence[tuple[KnownScope | pb.ScopeMetrics, bytes]]
 
 
+class PointsOfLife(msgspec.Struct, gc=False):
+    """The points of a life with one time: a snapshot, whose metrics are `known` if there are such."""
+
+    snapshot: Snapshot
+    known: Counters | None
+    is_baseline: bool
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """All metrics."""
+        return self.snapshot.metrics if self.known is None else self.known.metrics
+
+
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    Each snapshot is with whether it is a baseline. A rejected point is (reason, name and tags as JSON). There are
-    `more_rejected` besides.
+    A rejected point is (reason, name and tags as JSON). There are `more_rejected` besides.
     """
 
-    snapshots: list[tuple[Snapshot, bool]]
+    snapshots: list[PointsOfLife]
     rejected: list[tuple[str, str]]
     more_rejected: int
 
@@ -168,21 +182,21 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
     app = data.resource.app
     if isinstance(app, OtlpError):
         raise app
-    grouped: dict[tuple[str, int], tuple[Snapshot, bool]] = {}
+    grouped: dict[tuple[str, int], PointsOfLife] = {}
     refused: list[tuple[str, RejectedPoint | Metric]] = []
     first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))
     for scope, raw in data.scopes:
-        points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
-        refused += [(point.reason, point) for point in points.rejected]
-        for group in points.groups:
+        found = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
+        refused += [(point.reason, point) for point in found.rejected]
+        for group in found.groups:
             if not first_ns <= group.time_ns < after_ns or group.start_ns >= after_ns:
                 reason = _out_of_bounds(group, append_ms)
                 refused += [(reason, metric) for metric in group.metrics if not isinstance(metric, ExplicitBuckets)]
                 continue
             at = group.life, group.time_ns
-            known = grouped.get(at)
-            if known is not None:  # the resource has the scope twice
-                known[0].metrics = known[0].metrics + group.metrics
+            points = grouped.get(at)
+            if points is not None:  # the resource has the scope twice
+                points.snapshot.metrics, points.known = [*points.metrics, *group.metrics], None
                 continue
             snapshot = Snapshot(
                 app=app,
@@ -194,9 +208,10 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
                 every_ms=EVERY_MS,
                 final=False,
                 complete=False,
-                metrics=group.metrics,
+                metrics=group.listed,
             )
-            grouped[at] = snapshot, group.start_ns == group.time_ns and not data.resource.is_sdk
+            is_baseline = group.start_ns == group.time_ns and not data.resource.is_sdk
+            grouped[at] = PointsOfLife(snapshot, group.known, is_baseline)
     in_order = [grouped[at] for at in sorted(grouped)]
     rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:max_rejected]]
     return ResourceSnapshots(in_order, rejected, len(refused) - len(rejected))

@@ -12,33 +12,40 @@ import json
 import sys
 from collections import defaultdict
 from functools import lru_cache
-from operator import itemgetter, le
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.metric_types import NAMES
 from tallystream.record import MAX_COUNT, Counter, Metric
 from tallystream.ulid import ulid
+from tallystream_aggregator.counters import Counters
 from tallystream_aggregator.otlp.identity import texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
 from tallystream_aggregator.otlp.wire import BYTES, FIXED64, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 
 MAX_BYTES = 64 << 20
 """The most bytes that are kept, about. When there are more, all are dropped."""
 
-POINT_BYTES = 600
+POINT_BYTES = 1_000
 """What is kept of a point beside its constant bytes. These are kept twice: as names and tags, and as a mask."""
+
+NO_START = -1
+"""The position that stands for a start time that does not matter: that of the last value, which is 0."""
 
 _LARGEST = sys.float_info.max
 _MAX_MASKS = 4
 """How many masks are tried for scopes of one length."""
+_MAX_DIVISIONS = 2
+"""How many divisions of the points of a scope are tried."""
 
 _METRICS = pb.ScopeMetrics.METRICS_FIELD_NUMBER
 _ANY_DATA = range(pb.Metric.GAUGE_FIELD_NUMBER, pb.Metric.METADATA_FIELD_NUMBER)
@@ -51,13 +58,19 @@ _NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_D
 """The field of a point's value → its format."""
 
 
-class Group(NamedTuple):
-    """The metrics of the points of a life with one time. Times are epoch ns."""
+class Group(msgspec.Struct, gc=False):
+    """The metrics of the points of a life with one time. Times are epoch ns. `known` are those of known counters."""
 
     life: str
     start_ns: int
     time_ns: int
-    metrics: list[Metric]
+    listed: list[Metric]
+    known: Counters | None = None
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """All metrics."""
+        return self.listed if self.known is None else self.known.metrics
 
 
 class ScopePoints(NamedTuple):
@@ -153,17 +166,11 @@ class KnownScope:
     """What the constant bytes of a scope determine: its points without their times and values.
 
     `constant_bits` has the bits 1 where the serialized scope, as a little-endian number, has constant bytes.
+    `_divisions` are the ways in which the points were divided by their times, the newest first.
     """
 
     def __init__(self, scope_id: bytes, raw: bytes, points: Sequence[Read], places: Sequence[_Places]) -> None:
         self._id = scope_id
-        first = [point.metrics[0] for point in points]
-        self._metrics = [_with_value(metric) for metric in first]
-        self._counters = [(metric.name, metric.tags) for metric in first if isinstance(metric, Counter)]
-        lasting = [point.start_ns > 0 for point in points]
-        self._without_start = lasting.count(False)
-        self._lowest = [0 if lasts else -_LARGEST for lasts in lasting]
-        self._are_counts = all(lasting) and all(one.format == "q" for one in places)
         formats = {place: "Q" for one in places for place in (one.start, one.time) if place >= 0}
         formats |= {one.value: one.format for one in places}
         between, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
@@ -174,38 +181,88 @@ class KnownScope:
         self.constant_bits = int.from_bytes(constant, "little")
         self._between = Struct(between + f"{len(raw) - end}x")
         order = {place: number for number, place in enumerate(sorted(formats))}
-        starts = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
-        self._starts, self._times = _getter(starts), _getter([order[one.time] for one in places])
-        self._numbers = _getter([order[one.value] for one in places])
+        self._points = [
+            _Point(read.metrics[0], order[one.start] if read.start_ns else NO_START, order[one.time], order[one.value])
+            for read, one in zip(points, places, strict=True)
+        ]
+        self._divisions: list[list[_Together]] = []
 
     def read(self, raw: bytes) -> ScopePoints:
         """Return the points of a serialized scope with these constant bytes."""
-        groups = self._read(raw)
+        groups = self._read((*self._between.unpack(raw), 0))
         if groups is not None:
             return ScopePoints(groups, [])
         metrics = pb.ScopeMetrics.FromString(raw).metrics
         return _grouped(self._id, [point for metric in metrics for point in read_metric(metric)])
 
-    def _read(self, raw: bytes) -> list[Group] | None:
-        """Return the points, or None if one is to be refused."""
-        values = (*self._between.unpack(raw), 0)
-        starts, times, numbers = self._starts(values), self._times(values), self._numbers(values)
+    def _read(self, values: Sequence[Any]) -> list[Group] | None:
+        """Return the points with these times and values, or None if one is to be refused."""
+        for division in self._divisions:
+            groups = self._divided(division, values)
+            if groups is not None:
+                return groups
+        found: defaultdict[tuple[int, int], list[_Point]] = defaultdict(list)
+        for point in self._points:
+            found[values[point.start], values[point.time]].append(point)
+        division = list(map(_Together, found.values()))
+        groups = self._divided(division, values)
+        if groups is not None:
+            self._divisions.insert(0, division)
+            del self._divisions[_MAX_DIVISIONS:]
+        return groups
+
+    def _divided(self, division: list[_Together], values: Sequence[Any]) -> list[Group] | None:
+        """Return the points in this division, or None if they have to be divided otherwise or one is to be refused."""
+        groups: list[Group] = []
+        for together in division:
+            group = together.read(self._id, values)
+            if group is None:
+                return None
+            groups.append(group)
+        times = {(group.start_ns, group.time_ns) for group in groups}
+        return groups if len(times) == len(groups) else None
+
+
+class _Point(NamedTuple):
+    """A point of a known scope: as a metric with any value, and the positions of its times and its value."""
+
+    metric: Metric
+    start: int
+    time: int
+    value: int
+
+
+class _Together:
+    """Points of a known scope that have the same times. `_values` returns all their starts, times and values."""
+
+    __slots__ = ("_are_counters", "_metrics", "_size", "_starts_at", "_values")
+
+    def __init__(self, points: Sequence[_Point]) -> None:
+        metrics, starts, times, values = zip(*points, strict=True)
+        self._metrics: tuple[Metric, ...] = metrics
+        self._size = len(points)
+        self._starts_at = int(max(starts) != NO_START)
+        self._are_counters = all(isinstance(metric, Counter) for metric in metrics)
+        self._values = itemgetter(*starts, *times, *values)
+
+    def read(self, scope_id: bytes, values: Sequence[Any]) -> Group | None:
+        """Return the points, or None if they have different times or one is to be refused."""
+        size, own = self._size, self._values(values)
+        start_ns, time_ns, numbers = own[0], own[size], own[2 * size :]
         if not (
-            min(times) > 0
-            and max(times) <= MAX_COUNT
-            and max(starts) <= MAX_COUNT
-            and starts.count(0) == self._without_start
-            and (min(numbers) >= 0 if self._are_counts else all(map(le, self._lowest, numbers)))  # NaN is not
-            and max(numbers) <= _LARGEST
+            own[:size].count(start_ns) == own[size : 2 * size].count(time_ns) == size
+            and self._starts_at <= start_ns <= MAX_COUNT
+            and 0 < time_ns <= MAX_COUNT
         ):
             return None
-        metrics: list[Metric]
-        if len(self._counters) == len(numbers):  # as most scopes are
-            named = zip(self._counters, numbers, strict=True)
-            metrics = [Counter(name=name, tags=tags, count=number) for (name, tags), number in named]
-        else:
-            metrics = [metric(number) for metric, number in zip(self._metrics, numbers, strict=True)]
-        return _groups(self._id, starts, times, metrics)
+        if self._are_counters:
+            counters = Counters(self._metrics, numbers)  # type: ignore[arg-type]  # counters
+            return Group(_life(scope_id, start_ns), start_ns, time_ns, [], counters) if min(numbers) >= 0 else None
+        lowest = 0 if self._starts_at else -_LARGEST
+        if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
+            return None
+        listed = list(map(_with_value, self._metrics, numbers))
+        return Group(_life(scope_id, start_ns), start_ns, time_ns, listed)
 
 
 def _groups(scope_id: bytes, starts: Sequence[int], times: Sequence[int], metrics: Iterable[Metric]) -> list[Group]:
@@ -214,11 +271,6 @@ def _groups(scope_id: bytes, starts: Sequence[int], times: Sequence[int], metric
     for start, time, metric in zip(starts, times, metrics, strict=True):
         found[start, time].append(metric)
     return [Group(_life(scope_id, start), start, time, own) for (start, time), own in found.items()]
-
-
-def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return a function that returns the values at these places."""
-    return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
 
 
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
@@ -275,7 +327,6 @@ def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
     return _Places(places.get(_START, -1), places[_TIME], places[values[0]], _NUMBERS[values[0]])
 
 
-def _with_value(metric: Metric) -> Callable[[Any], Metric]:
-    """Return a function that returns this metric with another value."""
-    kind, name, tags, field = type(metric), metric.name, metric.tags, NAMES[metric.type][0]
-    return lambda value: kind(name=name, tags=tags, **{field: value})
+def _with_value(metric: Metric, value: Any) -> Metric:
+    """Return this metric with another value."""
+    return type(metric)(name=metric.name, tags=metric.tags, **{NAMES[metric.type][0]: value})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from array import array
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from tallystream_aggregator.table.arithmetic.values import (
     replaces,
     stored,
 )
-from tallystream_aggregator.table.layouts import MIN_METRICS, counts_of
+from tallystream_aggregator.table.layouts import MIN_METRICS
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
@@ -141,7 +140,7 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     life.final = snapshot.final
     if life.living == life.final:
         rows.sums.set_living(life, living=not life.final)
-    as_block = not message.is_baseline and replace_block(rows, life, snapshot)
+    as_block = not message.is_baseline and replace_block(rows, life, message)
     if not as_block:
         rows.blocks_to_rows(life, (part,))
         if life.complete:
@@ -150,7 +149,7 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
             rows.sums.will_change(life, (n for n, row in life.rows.items() if row.part == part and row.seq == last))
         over_limits, numbers = replace_rows(rows, life, message, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn it into rows
-        if MIN_METRICS <= len(numbers) == len(snapshot.metrics) and has_all:
+        if MIN_METRICS <= len(numbers) == len(message.metrics) and has_all:
             rows.rows_to_block(life, part, numbers)
         for limit, number in over_limits.items():
             refused.add(rows.refuse(life, limit, f"{number} metrics", record))
@@ -175,18 +174,19 @@ def _apply_stale(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     replace_rows(rows, life, message, RecordRefusals(0))
 
 
-def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
+def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     """Replace the block of a part, and the rows beside it, by the values of a newer snapshot as they are. Return True.
 
     Return False and change nothing if that can't be: the part has no block, the snapshot has other metrics, a metric is
     refused or was not current, a count is lower, or an extreme is narrower.
     """
+    snapshot = message.snapshot
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else rows.layouts.layout_for(block)
-    if block is None or layout is None or not layout.matches(snapshot.metrics):
+    counts = None if layout is None else layout.counts(message)
+    if block is None or layout is None or counts is None:
         return False
-    counts = layout.counts(snapshot.metrics)
-    differences = list(map(operator.sub, counts, counts_of(block)))
+    differences = list(map(operator.sub, counts, layout.unpack(block.counts)))
     if min(differences, default=0) < 0:
         return False
     if layout.others:
@@ -199,7 +199,7 @@ def replace_block(rows: LifeRows, life: Life, snapshot: Snapshot) -> bool:
         for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
             row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     rows.sums.add_differences(life, layout, differences)
-    block.counts = array("q", counts).tobytes()
+    block.counts = layout.pack(*counts)
     return True
 
 
@@ -216,7 +216,8 @@ def replace_rows(
     over_limit: Counter[str] = Counter()
     accepted: list[int] = []
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
-    for metric, found in zip(snapshot.metrics, stored(snapshot.metrics), strict=True):
+    metrics = message.metrics
+    for metric, found in zip(metrics, stored(metrics), strict=True):
         if isinstance(found, ValueError):
             refused.add_metric(found, partial(_json, metric))
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from operator import attrgetter, itemgetter
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.records.decode import DecodedSnapshot
     from tallystream_aggregator.table.state import Life
 
 MIN_METRICS = 2
@@ -65,9 +67,12 @@ class Layout:
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
         self._places_of_others = [at for at, one in enumerate(columns) if one.type is not Counter]
         self.others = tuple(numbers[at] for at in self._places_of_others)
+        block = Struct(f"{len(self.counters)}{_COUNTS}")  # for a few counters in half of the time of an array
+        self.pack, self.unpack = block.pack, block.unpack
         self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers
+        self._known: tuple[Counter, ...] = ()  # the last known counters that fit
         self._template: str | None = None
         self._sort: Callable[[Sequence[int | str]], tuple[int | str, ...]]
         self._index_of: dict[int, int] | None = None
@@ -79,19 +84,25 @@ class Layout:
             self._index_of = {number: index for index, number in enumerate(self.counters)}
         return self._index_of
 
-    def matches(self, metrics: list[Metric]) -> bool:
-        """Tell whether these are the metrics of the layout, in its order."""
+    def counts(self, message: DecodedSnapshot) -> Sequence[int] | None:
+        """Return the counts of the counters in a snapshot, or None if it has not the layout's metrics in its order."""
+        metrics, known = message.snapshot.metrics, message.known
+        if known is not None:
+            if known.named is not self._known and self._matches(known.named):
+                self._known = known.named
+            return known.counts if known.named is self._known else None
+        if not self._matches(metrics):
+            return None
+        if not self.others:
+            return list(map(_count_of, metrics))
+        return [metric.count for metric in metrics if metric.__class__ is Counter]
+
+    def _matches(self, metrics: Sequence[Metric]) -> bool:
         return (
             list(map(_name_of, metrics)) == self._names
             and list(map(type, metrics)) == self._classes
             and (list(map(_tags_of, metrics)) == self._tags if self._has_tags else not any(map(_tags_of, metrics)))
         )
-
-    def counts(self, metrics: list[Metric]) -> list[int]:
-        """Return the counts of the counters in a snapshot that fits."""
-        if not self.others:
-            return list(map(_count_of, metrics))
-        return [metric.count for metric in metrics if metric.__class__ is Counter]
 
     def others_of(self, metrics: list[Metric]) -> list[Metric]:
         """Return the metrics of other types in a snapshot that fits."""

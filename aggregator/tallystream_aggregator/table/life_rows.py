@@ -165,12 +165,13 @@ class LifeRows:
 
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        is_new_here = life.partition != record.partition_name
+        partition = record.partition_name
+        is_new_here = life.partition != partition
         if is_new_here and life.partition:  # partitions were added, and the instance moved here
             life.offsets.clear()
             self.records.change_all((life,))  # they have the life's partition
             self.holders.remove_all(life)
-        self.lives.set_last_seen(life, record, every_ms)
+        self.lives.set_last_seen(life, partition, record.clock_ms, every_ms)
         if is_new_here:
             self.holders.add_all(life)
 

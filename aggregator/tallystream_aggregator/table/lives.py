@@ -17,7 +17,7 @@ from tallystream_aggregator.table.layouts import metric_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from tallystream_aggregator.table.records.decode import Forget, Record
+    from tallystream_aggregator.table.records.decode import Forget
     from tallystream_aggregator.table.state import Life, LifeId, LifeName, State
 
 SHORT_FORM_LIFE = ""
@@ -57,7 +57,7 @@ class _AppLives:
         self.filled[life.life] = life
         if life.life != SHORT_FORM_LIFE:
             self.lives[life.life] = life
-            self.note_seq(life)
+            self.note_seq(life, _newest(life))
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
@@ -65,9 +65,9 @@ class _AppLives:
         if self.lives.pop(life.life, None) is not None and _newest(life) == self.newest:
             self.newest = None
 
-    def note_seq(self, life: Life) -> None:
-        """Note that the seq of a life has changed."""
-        if self.newest is not None:
+    def note_seq(self, life: Life, seq: int) -> None:
+        """Note that a life has this seq now."""
+        if self.newest is not None and seq > self.newest:
             self.newest = max(self.newest, _newest(life))
 
     def newest_seq(self) -> int:
@@ -154,14 +154,13 @@ class _Deadlines:
 class Lives:
     """The lives of `state`, which are forgotten `forget_after_ms` after their last record.
 
-    `number` counts them, and `rows` their metrics, to which a caller adds what it adds to a life. `changed` are those
-    that have changed since the state was last stored. They may be gone.
+    `number` counts them, and `rows` their metrics, to which a caller adds what it adds to a life.
     """
 
     def __init__(self, state: State, forget_after_ms: int) -> None:
         self._state = state
         self._indexes: dict[str, _InstanceLives] = {}
-        self.changed: set[LifeId] = set()
+        self._changed: dict[Life, None] = {}  # since the state was last stored; they may be gone
         self.number = sum(map(len, state.lives.values()))
         self.rows = sum(map(metric_count, self))
         self._living = Counter(life.instance for life in self if life.living)
@@ -194,7 +193,7 @@ class Lives:
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
-        self.changed.add(life.id)
+        self._changed[life] = None
         self.number -= 1
         self.rows -= metric_count(life)
         self._count_living(life.instance, -life.living)
@@ -208,14 +207,14 @@ class Lives:
 
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
-        self.changed.add(life.id)
+        self._changed[life] = None
         index = self._indexes.get(life.instance)
         if index is not None:
             index.apps[life.app].filled[life.life] = life
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent."""
-        self.changed.add(life.id)
+        self._changed[life] = None
         self._count_living(life.instance, living - life.living)
         life.living = living
         if living:
@@ -228,11 +227,12 @@ class Lives:
         else:
             index.living.pop(life.name, None)
 
-    def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
+    def set_last_seen(self, life: Life, partition: str, clock_ms: int, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        partition, deadline_ms = life.partition, life.deadline_ms
-        life.partition, life.last_seen_ms, life.every_ms = record.partition_name, record.clock_ms, every_ms
+        deadline_ms = life.deadline_ms
+        life.last_seen_ms, life.every_ms = clock_ms, every_ms
         if life.partition != partition:
+            life.partition = partition
             self._set_due(life)
         elif life.deadline_ms < deadline_ms:
             self._silence.add(life)
@@ -242,7 +242,7 @@ class Lives:
         life.parts[part] = seq
         index = self._indexes.get(life.instance)
         if index is not None:
-            index.apps[life.app].note_seq(life)
+            index.apps[life.app].note_seq(life, seq)
 
     def living(self, instance: str) -> Collection[Life]:
         """Return the living lives of an instance."""
@@ -293,15 +293,15 @@ class Lives:
     def pop_changes(self) -> tuple[dict[str, dict[LifeName, Life]], list[LifeId]]:
         """Return the lives that have changed since the last call, by instance, and those that are gone."""
         lives: dict[str, dict[LifeName, Life]] = {}
-        gone: list[LifeId] = []
-        for app, instance, name in self.changed:
-            life = self.find(app, instance, name)
-            if life is None:
-                gone.append((app, instance, name))
+        gone: set[LifeId] = set()
+        for life in self._changed:
+            known = self.find(life.app, life.instance, life.life)  # perhaps a later one of the same name
+            if known is None:
+                gone.add(life.id)
             else:
-                lives.setdefault(instance, {})[life.name] = life
-        self.changed = set()
-        return lives, gone
+                lives.setdefault(life.instance, {})[life.name] = known
+        self._changed = {}
+        return lives, sorted(gone)
 
     def counts(self) -> dict[str, int]:
         """Return how many lives there are, living ones, instances that have one of these, and rows."""

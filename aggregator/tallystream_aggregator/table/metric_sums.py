@@ -118,7 +118,7 @@ class MetricSums:
         """Add `differences` to the counters of a block, which is about to be replaced."""
         known = self._before.get(life.instance, {}).get(id(life))
         is_changing = known is not None and not known[1].keys().isdisjoint(layout.index_of)
-        if is_changing or self._is_below_baseline(life, layout):
+        if is_changing or (life.baselines and self._is_below_baseline(life, layout)):
             self.will_change(life, layout.counters)  # `flush` compares all of them
         elif layout in self._differences:
             self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
@@ -127,7 +127,7 @@ class MetricSums:
 
     def _is_below_baseline(self, life: Life, layout: Layout) -> bool:
         """Tell whether a counter of a block is below its baseline: it contributes nothing, whatever it counts."""
-        for number in life.baselines.keys() & layout.index_of.keys() if life.baselines else ():
+        for number in life.baselines.keys() & layout.index_of.keys():
             row = self._layouts.row(life, number)
             if row is not None and is_above(life.baselines[number], row.values):
                 return True

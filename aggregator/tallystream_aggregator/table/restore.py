@@ -17,7 +17,7 @@ from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.arithmetic.values import stored, stored_values
 from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, text_bytes
 from tallystream_aggregator.table.records.decode import shard_of
-from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
+from tallystream_aggregator.table.rows import OF_SHARD, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
 
 if TYPE_CHECKING:
@@ -142,6 +142,10 @@ def _state(row: ShardRow | None, one_of: ShardRow, shard: int, shards: int, tags
     return State(**(counted | own))
 
 
+_COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "final", "living", "complete")
+"""Fields of a `LifeRow` that a `Life` has, too."""
+
+
 class _ShardBuilder:
     """Builds the state of a shard from its rows."""
 
@@ -165,7 +169,7 @@ class _ShardBuilder:
             rows={number: row for part in parts for number, row in self._rows(part)},
             limits=sorted({limit for row in parts for limit in row.limits}),
             offsets={row.part: row.offset for row in parts if row.offset >= 0},
-            **{name: getattr(newest, name) for name in COMMON},
+            **{name: getattr(newest, name) for name in _COMMON},
         )
         life.keep_ms = max(row.keep_ms for row in parts)
         life.bytes = sum(text_bytes(self.state.metrics[number]) for number in life.rows)

@@ -13,7 +13,7 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -72,10 +72,6 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     baselines: list[Metric] = []
 
 
-COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "final", "living", "complete")
-"""Fields of a `Life` that its rows have, too."""
-
-
 OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tags")
 """Fields of a `State` that the row of its shard has, too."""
 
@@ -118,7 +114,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     sum_tags: SumTags = SumTags()
 
 
-class TableRecord(NamedTuple):
+class TableRecord(msgspec.Struct, gc=False):
     """A record of `metrics-table`. If `row` is None, the record is deleted."""
 
     key: bytes
@@ -149,7 +145,7 @@ class RowRecords:
 
     def __init__(self, state: State, layouts: Layouts) -> None:
         self._state, self._layouts = state, layouts
-        self._changed: dict[int, tuple[Life, dict[int, bytes | None]]] = {}
+        self._changed: dict[Life, dict[int, bytes | None]] = {}
         self._forgotten: dict[int, MetricId] = {}
         self._deleted: list[TableRecord] = []
         self.bytes = 0
@@ -164,7 +160,7 @@ class RowRecords:
 
         `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
         """
-        parts = self._changed.setdefault(id(life), (life, {}))[1]
+        parts = self._changed.setdefault(life, {})
         self.bytes += len(value or b"") - len(parts.get(part) or b"")
         parts[part] = value
 
@@ -176,9 +172,8 @@ class RowRecords:
 
     def delete(self, life: Life) -> None:
         """Delete the records of a life that is removed with the next ones."""
-        for part in self._changed.get(id(life), (life, {}))[1]:
-            self.change(life, part)
-        self._changed.pop(id(life), None)
+        for value in self._changed.pop(life, {}).values():
+            self.bytes -= len(value or b"")
         parts = sorted({*life.parts, *life.offsets} or {0})
         self._deleted += [TableRecord(_life_key(life, part), None) for part in parts]
 
@@ -188,7 +183,7 @@ class RowRecords:
 
     def pop(self) -> list[TableRecord]:
         """Return the records, and clear the list."""
-        rows = [self._row(life, *one) for life, parts in self._changed.values() for one in sorted(parts.items())]
+        rows = [self._row(life, *one) for life, parts in self._changed.items() for one in parts.items()]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
         found = {row.key: row for row in (*self._deleted, *rows, *sums)}
         self._deleted, self._changed, self._forgotten, self.bytes = [], {}, {}, 0
@@ -220,7 +215,7 @@ class RowRecords:
             found.omitted = len(numbers)
         elif numbers:
             found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # written as it is
-            older = {number: row.seq for number, row in rows.items() if row.seq != seq}
+            older = {number: row.seq for number, row in rows.items() if row.seq != seq} if rows else {}
             found.older = {at: older[number] for at, number in enumerate(numbers) if number in older} if older else {}
             found.last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
         return TableRecord(_life_key(life, part), found)
@@ -238,7 +233,15 @@ def _life_row(life: Life, part: int) -> LifeRow:
     """Return the row of one part of a life, without its metrics."""
     topic, partition = _topic_and_number(life.partition)
     return LifeRow(
-        **{name: getattr(life, name) for name in COMMON},
+        app=life.app,
+        instance=life.instance,
+        life=life.life,
+        last_seen_ms=life.last_seen_ms,
+        every_ms=life.every_ms,
+        keep_ms=life.keep_ms,
+        final=life.final,
+        living=life.living,
+        complete=life.complete,
         part=part,
         seq=life.parts.get(part, 0),
         topic=topic,

@@ -219,9 +219,12 @@ class Table:
             return
         refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
         limit = self.settings.max_metrics
-        for snapshot, is_baseline in found.snapshots:
-            over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
-            message = DecodedSnapshot(snapshot, over_limit=over_limit, is_baseline=is_baseline)
+        for one in found.snapshots:
+            snapshot, known = one.snapshot, one.known
+            over_limit = max(0, len(snapshot.metrics if known is None else known.counts) - limit)
+            if over_limit:
+                snapshot.metrics, known = [*one.metrics[:limit]], None
+            message = DecodedSnapshot(snapshot, over_limit=over_limit, is_baseline=one.is_baseline, known=known)
             apply_snapshot(self._rows, instance, message, record, refused)
 
     def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> int:

@@ -9,15 +9,18 @@ import json
 import math
 import re
 import zlib
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
+from tallystream_aggregator.counters import Counters
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream_aggregator.sums import MetricId
 
 CLOCK_KEY = b"tallystream-clock"
@@ -57,12 +60,7 @@ class Record(NamedTuple):
     @property
     def partition_name(self) -> str:
         """The partition as the table names it, as in "metrics:0"."""
-        return _partition_name(self.topic, self.partition)
-
-
-@lru_cache(maxsize=10_000)
-def _partition_name(topic: str, partition: int) -> str:
-    return f"{topic}:{partition}"  # needed several times for each record
+        return f"{self.topic}:{self.partition}"
 
 
 def shard_of(key: bytes | None, shards: int) -> int:
@@ -70,12 +68,13 @@ def shard_of(key: bytes | None, shards: int) -> int:
     return zlib.crc32(key or b"") % shards
 
 
-class DecodedSnapshot(NamedTuple):
+class DecodedSnapshot(msgspec.Struct, gc=False):
     """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
 
     `rejected` are the first of the rejected metrics. There are `more_rejected` besides. `value` is that of the record
     if it has exactly the metrics of the snapshot. The values of a baseline are left out of the sums: they are from
-    before its stream of OTLP began.
+    before its stream of OTLP began. `known` are its metrics, and those of the snapshot are none, if they are counters
+    of OTLP that are known.
     """
 
     snapshot: Snapshot
@@ -84,6 +83,12 @@ class DecodedSnapshot(NamedTuple):
     more_rejected: int = 0
     value: bytes | None = None
     is_baseline: bool = False
+    known: Counters | None = None
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """The metrics."""
+        return self.snapshot.metrics if self.known is None else self.known.metrics
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

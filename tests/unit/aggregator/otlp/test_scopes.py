@@ -47,7 +47,8 @@ def scope(*found: pb.Metric) -> pb.ScopeMetrics:
 
 def text_of(found: ScopePoints) -> tuple[list[str], list[str]]:
     """Return points as text, in which NaN equals NaN and -0.0 differs from 0.0."""
-    return [repr(group) for group in found.groups], [repr(point) for point in found.rejected]
+    groups = [repr((group.life, group.start_ns, group.time_ns, group.metrics)) for group in found.groups]
+    return groups, [repr(point) for point in found.rejected]
 
 
 def expected(found: pb.ScopeMetrics) -> tuple[list[str], list[str]]:
@@ -92,7 +93,7 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
         found = [(one.resource.instance, decode.snapshots(one, BEGIN_NS // 1_000_000, 10)) for one in read]
-        return [(name, one.rejected, [snapshot.metrics for snapshot, _ in one.snapshots]) for name, one in found]
+        return [(name, one.rejected, [points.metrics for points in one.snapshots]) for name, one in found]
 
     first = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)
