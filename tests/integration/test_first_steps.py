@@ -105,7 +105,9 @@ def test_six_commands_lead_to_a_sum(machine: Machine, capsys: pytest.CaptureFixt
             machine.environment["TALLYSTREAM_BOOTSTRAP_SERVERS"] = machine.system()["bootstrap_servers"]
     began = time.monotonic()
     last[-1] = "120"  # seconds to wait
-    row = machine.run(last).stdout.splitlines()[1].split()
+    done = machine.run(last)
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = done.stdout.splitlines()[1].split()
     assert row[:4] == ["shop", "orders.placed", "counter", "1,000"]
     passed(shlex.join(last), began)
     began = time.monotonic()
