@@ -172,7 +172,7 @@ class Play:
         named = choices[what]
         if what == "metric":
             named |= chance.choice(
-                [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
+                [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö %d"}}, {"type": "timer"}]
             )
         if what != "metric":
             self._append(instance, forget_value(named))
@@ -228,7 +228,7 @@ class Play:
             ],
             chance.randint(0, 6),
         ):
-            tags = {"b": "2", "a": "ö 1"} if chance.random() < 0.5 else {"a": "ö 1", "b": "2"}
+            tags = {"b": "2", "a": "ö %d"} if chance.random() < 0.5 else {"a": "ö %d", "b": "2"}
             name = f"m{part}" if chance.random() < 0.95 else "m0"
             metrics.append(self._metric(chance, life, name, kind, tags))
         if metrics and chance.random() < 0.05:
