@@ -13,13 +13,14 @@ import json
 import random
 import struct
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from hypothesis import strategies as st
 
 from support.buckets import buckets
 from support.malformed import BAD_METRICS, ODD, POISON
+from support.replayed import TopicRecord
 
 EVERY_MS = 1_000
 BEGIN_MS = 1_700_000_000_000
@@ -31,16 +32,6 @@ short_schedules = st.lists(steps, min_size=1, max_size=16)
 step_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 """The hours by which a broker's clock is wrong: for `runs.jump`."""
-
-
-class TopicRecord(NamedTuple):
-    """A record as it is on the broker."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    partition: int
-    offset: int
 
 
 def may_lower_counts(record: TopicRecord) -> bool:

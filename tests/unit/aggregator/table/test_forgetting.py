@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter
+from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value, read_value, shard_of
 from tallystream_aggregator.table.records.refusals import Refusal
+from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 LARGEST = 2**63 - 1
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import otlp
-from support.steps import run
-from support.topic import BEGIN_MS, Topic, counter
+from support.steps import BEGIN_MS, Topic, counter, run
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.schedules import in_steps, play_steadily, schedules, step_sizes
-from support.steps import Published, apply, publish
-from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, Published, Topic, apply, counter, gauge, publish, records_of
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import counts_of
@@ -52,7 +51,7 @@ def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: lis
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
     for taken in in_steps(play_steadily(schedule), sizes):
         written = sorted(taken, key=lambda record: (record.partition, record.offset))
-        records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
+        records = records_of(written)
         assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
 
 

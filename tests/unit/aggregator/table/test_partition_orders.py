@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.replayed import lasting, replay
-from support.schedules import BEGIN_MS, TopicRecord, explicit_buckets, sketch
+from support.replayed import TopicRecord, lasting, replay
+from support.schedules import BEGIN_MS, explicit_buckets, sketch
 from support.tables import Sums, Tables, table_settings
 from tallystream.ulid import new_ulid
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.steps import publish, run
-from support.topic import Topic, counter
+from support.steps import Topic, counter, publish, run
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.restore import LatestRows, restore

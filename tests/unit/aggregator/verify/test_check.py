@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.buckets import buckets
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
 from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
 from tallystream_aggregator.verify.lives import Settings, Tags
