@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from support.simulation.direct import METRICS, Direct
+from tallystream_aggregator.stream.broker import BrokerError
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None:
@@ -29,3 +35,37 @@ def test_a_loop_does_not_go_on_after_a_stop() -> None:
     direct.feed(1)
     loop.run_between(direct.after(30))
     assert direct.published() == {METRICS: 0}
+
+
+def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
+    """It begins again at what is published."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if "write" in request:
+            raise BrokerError(f"{request} failed")
+
+    direct.fail = fail
+    direct.feed(1)
+    loop.run_between(direct.after(30))
+    direct.fail = lambda _: None
+    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark may run the next epoch elsewhere: the loop that went on ends, and begins nothing."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    other = direct.loop()
+    other.run_epoch(direct.store.copy(1), (1, 1), 1)
+    direct.feed(1)
+    direct.requests.clear()
+    loop.run_between(direct.after(30))
+    assert "is fenced" in caplog.text
+    assert "open tallystream-aggregator-0" not in direct.requests
+    other.run_between(direct.after(2))
+    assert direct.published() == {METRICS: 1}

@@ -72,14 +72,6 @@ def comparable(changes: Changes) -> Any:
     return changes.totals, letters, Counter(changes.events)
 
 
-def in_any_order(row: bytes) -> Any:
-    """Return the fields of a row, with the items of each list sorted, and `older` by metric instead of its place."""
-    fields = msgspec.json.decode(row)
-    older = {repr(fields["metrics"][int(place)]): seq for place, seq in fields.pop("older", {}).items()}
-    found = {name: sorted(map(repr, field)) if isinstance(field, list) else field for name, field in fields.items()}
-    return found, older
-
-
 def one_by_one(records: list[TopicRecord]) -> list[Chunk]:
     """Return a chunk for each record, partition by partition."""
     chunks = chunks_of(records_of(records))
@@ -125,27 +117,6 @@ def test_a_shard_reads_every_record_and_applies_its_own(
         f"metrics:{r.partition}": max(x.timestamp_ms for x in records if x.partition == r.partition) for r in records
     }
     assert compacted.table.state.clocks == tops
-
-
-@examples(60)
-@given(schedules, step_sizes, step_sizes)
-def test_nothing_depends_on_the_steps(schedule: list[int], sizes: list[int], others: list[int]) -> None:
-    """The same records of one partition in other steps give the same dead letters and events, and all the same rows.
-
-    The order of the metrics in a row may differ. It is that of their numbers, and one that was dropped gets another.
-    """
-    records = [r._replace(partition=0, offset=n) for n, r in enumerate(play_steadily(schedule))]
-    outcomes = []
-    for division in (sizes, others):
-        applied, letters, events = Applied(), Counter[Any](), Counter[Any]()
-        for step in in_steps(records, division):
-            (_, more, happened), *_ = applied.step(chunks_of(records_of(step)))
-            letters += more
-            events += happened
-        applied.table.publish_all()
-        (sums, *_), rows, _ = applied.results()
-        outcomes.append((letters, events, sums, {key: in_any_order(row) for key, row in rows.items()}))
-    assert outcomes[0] == outcomes[1]
 
 
 def short_forms(*values: int, names: str = "") -> list[TopicRecord]:
