@@ -7,6 +7,7 @@ import re
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +16,11 @@ from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
 T0 = 1_700_000_100_000
-WINDOW_S, WARN_AGE_S, STEP_S = 40, 10, 5
+WINDOW_S, WARN_AGE_S = 40, 10
 RULES = Rules(window_s=WINDOW_S, warn_age_s=WARN_AGE_S)
 
 
@@ -32,6 +34,21 @@ def test_groups_that_lag_steadily_stay_ok() -> None:
         rounds.points(round_of(*(group(f"g{n}", (at, end)) for n, at in enumerate(committed))), T0 + second * 1000)
         seen |= {(one.evaluation.status, one.catch_up.drain) for one in rounds.states if second >= 2}
     assert seen == {(Status.OK, "now")}
+
+
+@pytest.mark.parametrize("restart_s", [30, 60, 120])
+def test_a_restart_of_the_collector_changes_no_status(store: LocalStore, reader: LocalStore, restart_s: int) -> None:
+    """A WARN begins, lasts and ends as without a restart, since the store has the samples and the statuses."""
+    found, rounds = [], Rounds(RULES)
+    for second in range(0, 180, 5):
+        now_ms = T0 + second * 1000
+        if second == restart_s:
+            rounds = Rounds(RULES)
+            rounds.load(reader, now_ms)
+        committed = 1000 + second if second >= 100 else 980 + second
+        store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
+        found += [((one.since_ms or 0) - T0, one.evaluation.status) for one in rounds.states]
+    assert list(dict.fromkeys(found)) == [(0, Status.OK), (55_000, Status.WARN), (135_000, Status.OK)]
 
 
 class Step(NamedTuple):

@@ -106,6 +106,29 @@ def test_the_state_of_every_round_is_read(schedule: list[tuple[int, int, bool]])
                 assert_the_same(replace(one, rates=None), replace(other, rates=None))
 
 
+class RoundBetweenReads(Points):
+    """A store in memory that gets another round after each read of groups."""
+
+    later: list[Point]
+
+    def read(self, measurement: str, fields: Sequence[str], **options: Any) -> list[Series]:
+        """Return the points as a store returns them."""
+        found = super().read(measurement, fields, **options)
+        if measurement == GROUPS:
+            self.points += self.later
+        return found
+
+
+def test_a_group_and_its_partitions_are_of_one_round() -> None:
+    """A round that is written while a group is read does not make its partitions newer than the group."""
+    rounds, store = Rounds(RULES), RoundBetweenReads()
+    store.points = rounds.points(round_of(group("g", (5, 9))), T0)
+    store.later = rounds.points(round_of(group("g", (9, 9))), T0 + 2000)
+    read = read_group(store, "g", at_ms=T0 + 3000)
+    assert read is not None
+    assert (read.lag, [one.lag for one in read.partitions]) == (4, [4])
+
+
 def assert_the_same(read: State, judged: State) -> None:
     """Compare all but a reason, which has the seconds of the round in which it was written."""
     known = judged.time_lag is not None and read.time_lag is not None
