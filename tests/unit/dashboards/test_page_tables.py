@@ -17,7 +17,7 @@ from tallystream_dashboards.page.views.lag import worst_of
 
 
 def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
-    values = {"lag": lag, "time_lag": TimeLag(75), "catch_up": CatchUp("1 min or never", 60), "partition_count": 4}
+    values = {"lag": lag, "time_lag": TimeLag(75), "catch_up": CatchUp("≥ 1 min", 60), "partition_count": 4}
     return GroupState("g", Evaluation(status, "No progress."), 1000, **{**values, **known})  # type: ignore[arg-type]
 
 
