@@ -38,7 +38,7 @@ MODULES = {
     "tallystream_aggregator.sinks": "Field Point PointReader Refused Series Sink SinkUnavailableError",
 }
 CLASSES = {
-    "ConsumerProgress": "processed",
+    "ConsumerProgress": "processed taken",
     "Counter": "count inc labels name tags",
     "Gauge": "set value name tags",
     "Histogram": "count name tags update view",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
 
-_COLUMNS = ("METRIC", "COUNTED", "COVERED", "TWICE", "PARTITIONS")
-_RIGHT = frozenset({1, 2, 3})
+_COLUMNS = ("METRIC", "COUNTED", "COVERED", "TWICE", "AT MOST", "PARTITIONS")
+_RIGHT = frozenset({1, 2, 3, 4})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,7 @@ def _table(found: Mapping[str, Duplicates]) -> str:
             formatting.number(one.processed),
             formatting.number(one.covered),
             formatting.number(one.count),
+            formatting.number(one.at_most),
             formatting.number(len(one.partitions)),
         )
         for name, one in found.items()
@@ -61,5 +62,6 @@ def _json(app: str, name: str, one: Duplicates) -> dict[str, Any]:
         "counted": one.processed,
         "covered": one.covered,
         "twice": one.count,
+        "at_most": one.at_most,
         "positions": [asdict(each) for each in one.partitions],
     }

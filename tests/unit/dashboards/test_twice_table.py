@@ -13,6 +13,7 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.duplicates import read_duplicates_of_app
 from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.twice import TwiceSettings
 
 if TYPE_CHECKING:
@@ -60,16 +61,25 @@ def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
     code, lines = printed(TwiceSettings(store=store, app="orders"))
     assert code == 0
     assert list(map(cells, lines)) == [
-        ["METRIC", "COUNTED", "COVERED", "TWICE", "PARTITIONS"],
-        ["batches", "5", "5", "0", "1"],
-        ["records", "1,120", "1,100", "20", "2"],
+        ["METRIC", "COUNTED", "COVERED", "TWICE", "AT MOST", "PARTITIONS"],
+        ["batches", "5", "5", "0", DASH, "1"],
+        ["records", "1,120", "1,100", "20", DASH, "2"],
     ]
+
+
+def test_what_was_taken_is_the_bound_of_its_counter(tmp_path: Path) -> None:
+    """Records that were taken twice may have been processed twice. What was taken is no line of its own."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
+    taken = [counted("records.taken", 825), position("records.taken.position", "0", 0, 600)]
+    write(store, [counted("records", 500), position("records.position", "0", 0, 500), *taken])
+    _, lines = printed(TwiceSettings(store=store, app="orders"))
+    assert list(map(cells, lines[1:])) == [["records", "500", "500", "0", "225", "1"]]
 
 
 def test_a_moment_in_the_past(store: StoreSettings) -> None:
     """At a time in the past, the numbers are those of that time."""
     _, lines = printed(TwiceSettings(store=store, app="orders", at_ms=NOW_MS - 1))
-    assert list(map(cells, lines[1:])) == [["records", "500", "500", "0", "1"]]
+    assert list(map(cells, lines[1:])) == [["records", "500", "500", "0", DASH, "1"]]
 
 
 class Written:
@@ -111,6 +121,7 @@ def test_json_has_the_positions(store: StoreSettings) -> None:
         "counted": 1120,
         "covered": 1100,
         "twice": 20,
+        "at_most": None,
         "positions": [
             {"topic": "in", "partition": "0", "start": 100, "position": 700},
             {"topic": "in", "partition": "1", "start": 0, "position": 500},

@@ -49,6 +49,21 @@ def test_consumer_progress_counts_and_moves_positions_in_one_step(registry: Metr
     ]
 
 
+def test_what_is_taken_has_a_counter_and_positions_of_its_own(registry: MetricRegistry) -> None:
+    """Taking moves neither the count nor the positions of what was processed. Errors are skipped."""
+    progress = ConsumerProgress(registry, "c", tags={"group": "g"})
+    error = confluent_kafka.Message(topic="t", partition=0, offset=8, error=KafkaError(KafkaError._PARTITION_EOF))
+    assert progress.taken([Message("t", 0, 5), Message("t", 0, 6), error]) == 2
+    assert progress.processed([Message("t", 0, 5)]) == 1
+    tags = {"group": "g", "topic": "t", "partition": "0"}
+    assert registry.snapshot() == [
+        record.Counter(name="c", tags={"group": "g"}, count=1),
+        record.Counter(name="c.taken", tags={"group": "g"}, count=2),
+        record.Position(name="c.taken.position", tags=tags, start=5, position=7),
+        record.Position(name="c.position", tags=tags, start=5, position=6),
+    ]
+
+
 def test_consumer_progress_accepts_records_with_attributes(registry: MetricRegistry) -> None:
     """Records of aiokafka are counted like messages of confluent-kafka."""
     progress = ConsumerProgress(registry, "c")
