@@ -1,4 +1,4 @@
-"""The progress of a Kafka consumer: its messages and positions, updated together, so that snapshots are consistent."""
+"""The progress of a Kafka consumer or producer: its messages and positions, which are updated in one step."""
 
 from __future__ import annotations
 
@@ -57,6 +57,37 @@ class ConsumerProgress:
             ValueError: a message without an error has no topic, partition or offset, so it is not from a consumer.
         """
         return self._processed.add(messages)
+
+
+class ProducerProgress:
+    """What a producer has sent: the counter of its messages, and the offsets that they have in each partition.
+
+    Compared with the progress of consumers, it shows what was lost, and what is in flight.
+
+    Args:
+        registry: the registry of the metrics, or a child of it.
+        counter_name: the name of the counter. The offsets are positions with the name `<counter_name>.position`.
+        tags: the tags of the counter. The positions have them too, in addition to `topic` and `partition`.
+    """
+
+    def __init__(self, registry: MetricFactory, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
+        self._sent = _CountedOffsets(registry, counter_name, dict(tags or {}))
+        self.counter = self._sent.counter
+
+    def __repr__(self) -> str:
+        return repr(self.counter).replace("Counter", type(self).__name__, 1)
+
+    def delivered(self, error: object, message: Any) -> None:
+        """Count a message that the broker has, and its offset. With an `error`, nothing is counted.
+
+        It is a delivery callback of confluent-kafka: `producer.produce(…, on_delivery=progress.delivered)`. With
+        aiokafka or kafka-python, call it with None and the metadata of the record.
+
+        Raises:
+            ValueError: there is no error, and the message has no topic, partition or offset.
+        """
+        if error is None:
+            self._sent.add((message,))
 
 
 class _CountedOffsets:

@@ -1,4 +1,4 @@
-"""A consumer group that processes a topic and is killed at any moment, with a journal of what it really did.
+"""Producers, and a consumer group that processes their topic: killed at any moment, with a journal of what they did.
 
 Each instance goes through the documented loop in single steps: take, report, work record by record, count, report,
 commit. Its registry is a real one, and the sums are those of what its lives published.
@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tallystream import ConsumerProgress, MetricRegistry, record
+from tallystream import ConsumerProgress, MetricRegistry, ProducerProgress, record
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards.data import sums
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tallystream.record import Metric
 
-APP, TOPIC, PROCESSED = "billing", "orders", "billing.processed"
+APP, TOPIC, SENT, PROCESSED = "shop", "orders", "orders.sent", "billing.processed"
 BATCH = 4
 """How many records of a partition an instance takes at once, at most."""
 
@@ -60,12 +60,21 @@ class Life:
         self.published, self.published_count = self.registry.snapshot(), len(self.counted)
 
 
-class Group:
-    """A topic, and the group that processes it.
+class Sender:
+    """A process that sends, its registry, and what the broker has of it."""
 
-    With `takes`, instances count and report what they take before the work. `lives` has all processes in the order in
-    which they began, `running` the living one of each instance. `worked` is how often each record was really processed,
-    and `killed_in` counts the kills by where they came.
+    def __init__(self) -> None:
+        self.registry = MetricRegistry(APP)
+        self.progress = ProducerProgress(self.registry, SENT)
+        self.published: list[Metric] = []
+
+
+class Group:
+    """A topic, its producers, and the group that processes it.
+
+    With `takes`, instances count and report what they take before the work. `lives` has all consumers in the order in
+    which they began, `running` the living one of each instance, and so have `senders` and `sending` the producers.
+    `markers` are the offsets without a record, and `worked` is how often each record was really processed.
     """
 
     def __init__(self, partitions: int, instances: int, *, takes: bool = True) -> None:
@@ -74,15 +83,37 @@ class Group:
         self.committed = [0] * partitions
         self.owner = [partition % instances for partition in range(partitions)]
         self.worked: Counter[tuple[int, int]] = Counter()
-        self.killed_in: Counter[str] = Counter()
+        self.markers: set[tuple[int, int]] = set()
+        self.senders = [Sender() for _ in range(instances)]
+        self.sending = list(self.senders)
         self.lives: list[Life] = []
         self.running: list[Life] = []
         for instance in range(instances):
             self.running.append(self._begin(instance))
 
     def send(self, partition: int, number: int) -> None:
-        """Append records to a partition."""
+        """Append records to a partition, which no producer counts."""
         self.ends[partition] += number
+
+    def produce(self, producer: int, partition: int, number: int) -> None:
+        """Let a producer send records and count them."""
+        for _ in range(number):
+            self.sending[producer].progress.delivered(None, Message(TOPIC, partition, self.ends[partition]))
+            self.ends[partition] += 1
+
+    def mark(self, partition: int) -> None:
+        """Append the end of a transaction, which takes an offset."""
+        self.markers.add((partition, self.ends[partition]))
+        self.ends[partition] += 1
+
+    def report_sent(self, producer: int) -> None:
+        """Let a producer report."""
+        self.sending[producer].published = self.sending[producer].registry.snapshot()
+
+    def kill_producer(self, producer: int) -> None:
+        """Kill a producer and start it again. What it had not reported is lost."""
+        self.sending[producer] = Sender()
+        self.senders.append(self.sending[producer])
 
     def step(self, instance: int) -> None:
         """Let an instance do its next step."""
@@ -104,9 +135,7 @@ class Group:
                 life.publish()
                 life.window = "before the commit"
             case _:
-                for message in life.batch:  # what was moved to another instance is not committed
-                    if self.running[self.owner[message.partition]] is life and message.partition in life.fetch:
-                        self.committed[message.partition] = message.offset + 1
+                self._commit(life)
                 life.window, life.batch = "idle", []
 
     def report(self, instance: int) -> None:
@@ -115,7 +144,6 @@ class Group:
 
     def kill(self, instance: int) -> None:
         """Kill an instance and start it again. What it had not published is lost."""
-        self.killed_in[self.running[instance].window] += 1
         self.running[instance] = self._begin(instance)
 
     def move(self, partition: int, instance: int) -> None:
@@ -126,8 +154,7 @@ class Group:
 
     def commit_first(self, instance: int) -> None:
         """Commit what an instance has fetched, counted or not, as automatic commits do."""
-        for partition, offset in self.running[instance].fetch.items():
-            self.committed[partition] = max(offset, self.committed[partition])
+        self._commit(self.running[instance])
 
     def finish(self) -> None:
         """Let all instances work until everything is committed."""
@@ -140,8 +167,13 @@ class Group:
         return Counter(message.place for life in self.lives for message in life.counted[: life.published_count])
 
     def sums(self) -> list[sums.Metric]:
-        """Return the sums of what all lives published."""
-        return add_up(life.published for life in self.lives)
+        """Return the sums of what all processes published."""
+        published = [life.published for life in self.lives]
+        return add_up(published + [sender.published for sender in self.senders])
+
+    def _commit(self, life: Life) -> None:
+        for partition, offset in life.fetch.items():  # without what was moved to another instance
+            self.committed[partition] = offset
 
     def _begin(self, instance: int) -> Life:
         life = Life(self.takes)
@@ -152,13 +184,16 @@ class Group:
     def _take(self, life: Life) -> None:
         for partition, offset in life.fetch.items():
             life.fetch[partition] = min(offset + BATCH, self.ends[partition])
-            life.batch += [Message(TOPIC, partition, one) for one in range(offset, life.fetch[partition])]
+            found = range(offset, life.fetch[partition])
+            life.batch += [Message(TOPIC, partition, one) for one in found if (partition, one) not in self.markers]
         life.worked = 0
         if life.batch and life.takes:
             life.progress.taken(life.batch)
             life.window = "before taken is reported"
         elif life.batch:
             life.window = "during the work"
+        else:
+            self._commit(life)
 
 
 def add_up(published: Iterable[list[Metric]]) -> list[sums.Metric]:

@@ -3,17 +3,13 @@
 Consumers report in one snapshot, set together, how many records they processed and their position in each partition.
 Therefore the formula is valid at any time, and records in flight are never counted. It is the formula of
 docs/metrics.md and of the Grafana dashboard.
-
-A killed process may have processed records that it did not count. If consumers count what they take before the work,
-the same formula for what was taken is the most that was processed twice: each record that was processed was taken.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import Line
 
@@ -45,31 +41,17 @@ class CoveredOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The number of records processed more than once, now and over time, and its parts.
-
-    `at_most` is the most that may have been processed twice, counted or not. It is None if it is not known: not
-    everything that was counted was counted before the work, too.
-    """
+    """The number of records processed more than once, now and over time, and its parts."""
 
     processed: int
     covered: int
     over_time: Line
     partitions: tuple[CoveredOffsets, ...]
-    at_most: int | None = None
 
     @property
     def count(self) -> int:
         """Records counted twice. It is below 0 if offsets have no record or the counter counts something else."""
         return self.processed - self.covered
-
-    def with_taken(self, taken: Duplicates | None) -> Duplicates:
-        """Return the same with the bound that what was taken gives. It has to be read after what was counted."""
-        if taken is None or taken.processed < self.processed:
-            return self
-        starts = {(one.topic, one.partition): one.start for one in taken.partitions}
-        if not all(starts.get((one.topic, one.partition), one.start + 1) <= one.start for one in self.partitions):
-            return self
-        return replace(self, at_most=max(taken.count, self.count))
 
 
 def positions_of(counter: str) -> str:
@@ -80,23 +62,6 @@ def positions_of(counter: str) -> str:
 def taken_of(counter: str) -> str:
     """Return the name of the counter of what was taken before the work, as ConsumerProgress names it."""
     return f"{counter}.taken"
-
-
-def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dict[str, Duplicates]:
-    """Return the records processed twice by the name of each counter of the app that has positions.
-
-    Raises:
-        SinkUnavailableError: the store does not answer.
-    """
-    names = {name for name in reader.measurements() if is_sum(name)}
-    bounds = {taken_of(name) for name in names}
-    found: dict[str, Duplicates] = {}
-    for name in sorted(name for name in names - bounds if positions_of(name) in names):
-        duplicates_of_name = read_duplicates(reader, _read(reader, name, app, "counter", period), period)
-        if duplicates_of_name is not None:
-            taken = _read(reader, taken_of(name), app, "counter", period) if taken_of(name) in names else []
-            found[name] = duplicates_of_name.with_taken(read_duplicates(reader, taken, period))
-    return found
 
 
 def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:

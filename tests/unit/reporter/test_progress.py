@@ -9,7 +9,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from confluent_kafka import KafkaError
 
-from tallystream import ConsumerProgress, MetricRegistry, record
+from tallystream import ConsumerProgress, MetricRegistry, ProducerProgress, record
 from tallystream.testing import assert_count, find
 
 
@@ -95,3 +95,18 @@ def test_consumer_progress_rejects_a_message_without_offset(registry: MetricRegi
     with pytest.raises(ValueError, match="has the offset None"):
         progress.processed([Message("t", 0, 1), Message("t", 0, None)])
     assert_count(registry, "c", 0)
+
+
+def test_producer_progress_counts_what_was_delivered(registry: MetricRegistry) -> None:
+    """The positions are the offsets of what arrived. A message that failed is not counted."""
+    progress = ProducerProgress(registry, "sent", tags={"region": "eu"})
+    failed = confluent_kafka.Message(topic="t", partition=0, error=KafkaError(KafkaError._MSG_TIMED_OUT))
+    progress.delivered(failed.error(), failed)
+    for offset in (7, 8):
+        progress.delivered(None, confluent_kafka.Message(topic="t", partition=0, offset=offset))
+    tags = {"region": "eu"}
+    where = {**tags, "topic": "t", "partition": "0"}
+    assert registry.snapshot() == [
+        record.Counter(name="sent", tags=tags, count=2),
+        record.Position(name="sent.position", tags=where, start=7, position=9),
+    ]
