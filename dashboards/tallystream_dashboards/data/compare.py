@@ -182,14 +182,16 @@ def _of_offsets(
     if empty:
         why.append(f"{empty:,} offsets have no record that is counted as sent: {_EMPTY}.")
     if missing:
-        why.append(f"{missing:,} records were counted as sent and have no offset.")
-    of_sent = Bounds(sent.count, sent.count + empty)
+        why.append(
+            f"{missing:,} records were counted as sent and have no offset: not all were sent, or not all are known."
+        )
+    of_sent = Bounds(sent.count - missing, sent.count + empty)
     if not counted.has_positions:
         return of_sent, Bounds(), Bounds(), empty
     if before:
         why.append(f"{before:,} offsets are before the first one that was processed.")
     waiting = sum(one.in_flight for one in partitions)
-    lost = Bounds(max(0, before - empty) + missing, before + missing)
+    lost = Bounds(max(0, before - empty), before + missing)
     return of_sent, lost, Bounds(max(0, waiting - empty), waiting), empty
 
 

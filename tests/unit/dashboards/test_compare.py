@@ -226,6 +226,13 @@ def test_without_a_count_of_what_was_sent_twice_is_exact(history: list[tuple[str
     assert contains(found.processed_twice, repeated(group.worked))
 
 
+def test_records_without_an_offset_may_be_lost() -> None:
+    """If more were counted as sent than there are offsets, they may have failed, or their offsets are not known."""
+    all_of_it = Counted(100, {ONE: Range(0, 100)})
+    found = compare(Counted(110, {ONE: Range(0, 100)}), all_of_it, taken=all_of_it)
+    assert (found.sent, found.lost, found.in_flight) == (Bounds(100, 110), Bounds(0, 10), Bounds(0, 0))
+
+
 def test_what_was_processed_alone_tells_what_was_counted_twice() -> None:
     """Without a count of what was sent, nothing is known of what is lost or in flight."""
     found = compare(None, Counted(120, {ONE: Range(0, 100)}))
