@@ -22,7 +22,7 @@ def top(
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
-    It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
+    It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 the store can't be read.
     """
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
@@ -53,6 +53,7 @@ def sums(
     every: o.Every = 2.0,
     json: o.JsonLines = False,
     at: o.At = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until there is a sum to show.")] = 0.0,
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
@@ -75,6 +76,7 @@ def sums(
         json=json,
         at_ms=o.at_ms(at),
         every_s=every,
+        wait_s=wait,
     )
     raise typer.Exit(show(settings))
 
