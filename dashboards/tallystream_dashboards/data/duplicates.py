@@ -64,6 +64,12 @@ def taken_of(counter: str) -> str:
     return f"{counter}.taken"
 
 
+def without_taken(metrics: Sequence[sums.Metric]) -> list[sums.Metric]:
+    """Return the metrics without what was taken before the work, which is no sum of its own but a bound of another."""
+    bounds = {taken_of(one.name) for one in metrics}
+    return [one for one in metrics if one.name not in bounds]
+
+
 def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:
     """Return the records processed twice, by the `chosen` counters and their positions; None without either.
 

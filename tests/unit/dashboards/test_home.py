@@ -88,3 +88,17 @@ def test_the_lag_is_that_on_the_topics_of_the_positions(store: LocalStore, reade
     ).apps
     assert (orders.lag, orders.twice) == (7, 3)
     assert (payments.lag, payments.twice) == (None, None)
+
+
+def test_what_was_taken_is_no_sum_of_its_own(store: LocalStore, reader: LocalStore) -> None:
+    """Records that were taken again are not added to those counted twice, and what was taken is not the main sum."""
+    where = {"topic": "orders", "partition": "0"}
+    (line,) = home(
+        store,
+        reader,
+        sum_point("n", "counter", 0, count=13),
+        sum_point("n.position", "position", 0, start=0, position=10, **where),
+        sum_point("n.taken", "counter", 0, count=20),
+        sum_point("n.taken.position", "position", 0, start=0, position=10, **where),
+    ).apps
+    assert (line.twice, line.main.name if line.main else "") == (3, "n")
