@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """What a step with rows publishes."""
+    """What a step with rows publishes. `instances` are the sums with the numbers of instances, `totals` all others."""
 
     totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
     rows: list[TableRecord]
     shard_sums: list[ShardSum]
+    instances: list[Sum]
 
 
 def run(table: Table, records: Iterable[Record]) -> Published:
@@ -44,7 +46,9 @@ def apply(table: Table, records: Iterable[Record]) -> None:
 def publish(table: Table) -> Published:
     """Return what changed, with rows."""
     changes = table.outputs()
-    return Published(changes.totals, changes.dead, changes.events, table.rows(), changes.shard_sums)
+    totals = [total for total in changes.totals if total.type != INSTANCES]
+    instances = [total for total in changes.totals if total.type == INSTANCES]
+    return Published(totals, changes.dead, changes.events, table.rows(), changes.shard_sums, instances)
 
 
 def chunks_of(records: Iterable[Record]) -> list[Chunk]:

@@ -36,7 +36,7 @@ class Topic:
     def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
         self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
-        self.changes = Published([], [], [], [], [])
+        self.changes = Published([], [], [], [], [], [])
         self._waiting: list[Record] | None = None
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:

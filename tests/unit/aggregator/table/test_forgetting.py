@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.steps import run
+from support.steps import publish, run
 from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -70,7 +70,7 @@ def test_metrics_are_selected_by_app_type_and_tags() -> None:
         """Return the sums of what is left after a forget record."""
         forget(topic, **what)
         topic.table.publish_all()
-        return [total.sum if total.count is None else total.count for total in topic.table.outputs().totals]
+        return [total.sum if total.count is None else total.count for total in publish(topic.table).totals]
 
     assert left(metric="n", app="mail") == left(metric="n", type="meter") == [16, 1, 2, 4, 8, 5]
     assert left(metric="n", tags={"site": "z"}) == [16, 1, 2, 4, 8, 5]
