@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, Topic, counter
+from support.steps import BEGIN_MS, Topic, counter, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, lives
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.times import DAY_MS
 
 LIVES = [new_ulid(BEGIN_MS + number) for number in range(20)]
 
