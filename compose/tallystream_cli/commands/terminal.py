@@ -99,7 +99,7 @@ def instances(
     json: o.JsonLines = False,
     at: o.At = None,
 ) -> None:
-    """Show the instances of an app from the store: living or silent since when, the last report, lives and restarts.
+    """Show the instances of an app from the store: living, ended or silent since when, and the last report.
 
     Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
     """
