@@ -23,7 +23,6 @@ from tallystream.metrics.gauge import Gauge, derived, ratio
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
-from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow
 from tallystream.metrics.timer import Timer
 from tallystream.progress import ConsumerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
@@ -37,7 +36,6 @@ __all__ = [
     "ConsumerProgress",
     "Counter",
     "DuplicateReporterError",
-    "ExponentiallyDecaying",
     "Gauge",
     "GraphiteReporter",
     "Histogram",
@@ -50,8 +48,6 @@ __all__ = [
     "MetricRegistry",
     "MetricTypeError",
     "Position",
-    "Sampling",
-    "SlidingTimeWindow",
     "TallystreamError",
     "Timer",
     "UpDownCounter",

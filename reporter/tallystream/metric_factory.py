@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tallystream.clock import Clock
-    from tallystream.metrics.sampling import Sampling
 
 POSITION_NAME = "consumer.position"
 
 M = TypeVar("M", bound=Metric)
-H = TypeVar("H", bound=Histogram)
 Make = Callable[[str, Mapping[str, str]], M]
 """Creates a metric from its name and tags."""
 
@@ -35,7 +33,6 @@ class MetricFactory(ABC):
     """Returns metrics by name and tags, and creates them if they do not exist. Safe to use from any thread."""
 
     clock: Clock
-    sampling: Sampling
 
     @abstractmethod
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
@@ -97,17 +94,13 @@ class MetricFactory(ABC):
         """Return the meter of this name and tags."""
         return self.get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
 
-    def histogram(
-        self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
-    ) -> Histogram:
-        """Return the histogram of this name and tags. `sampling` replaces the registry's."""
-        histogram = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
-        return _check_sampling(histogram, sampling)
+    def histogram(self, name: str, tags: Mapping[str, str] | None = None) -> Histogram:
+        """Return the histogram of this name and tags."""
+        return self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock))
 
-    def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
-        """Return the timer of this name and tags. `sampling` replaces the registry's."""
-        timer = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
-        return _check_sampling(timer, sampling)
+    def timer(self, name: str, tags: Mapping[str, str] | None = None) -> Timer:
+        """Return the timer of this name and tags."""
+        return self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock))
 
     def position(
         self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
@@ -132,7 +125,7 @@ class ScopedRegistry(MetricFactory):
     """
 
     def __init__(self, parent: MetricFactory, prefix: str, tags: Mapping[str, str] | None) -> None:
-        self.clock, self.sampling = parent.clock, parent.sampling
+        self.clock = parent.clock
         self._parent = parent
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
@@ -154,11 +147,3 @@ class ScopedRegistry(MetricFactory):
     def colocate(self, *metrics: Metric) -> None:
         """Report these metrics in the same record."""
         self._parent.colocate(*metrics)
-
-
-def _check_sampling(metric: H, sampling: Sampling | None) -> H:
-    if sampling is not None:
-        if metric.sampling != sampling:
-            raise ConfigError("sampling", sampling, f"{metric.name!r} already has {metric.sampling}; choose it once")
-        metric.keep_sample()
-    return metric

@@ -11,10 +11,10 @@ import tallystream
 
 MODULES = {
     "tallystream": (
-        "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
+        "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError Gauge "
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
-        "MetricTypeError Position Sampling SlidingTimeWindow TallystreamError Timer "
+        "MetricTypeError Position TallystreamError Timer "
         "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
         "timed timer updown"
     ),

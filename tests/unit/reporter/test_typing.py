@@ -55,7 +55,6 @@ from tallystream import KafkaReporter
 registry.counter("c").inc(1.5)  # arg-type
 registry.counter("c").dec()  # attr-defined
 registry.gauge("g", lambda: "text")  # arg-type, return-value
-registry.histogram("h", sampling=60)  # arg-type
 registry.counter("c", "orders")  # arg-type
 registry.gauge("g", {"topic": "orders"})  # arg-type
 tallystream.nothing  # attr-defined
