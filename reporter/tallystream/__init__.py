@@ -19,7 +19,7 @@ from tallystream.instrumentation.decorators import LogRecordCounter, count_excep
 from tallystream.instrumentation.default import counter, default_registry, gauge, histogram, meter, timer, updown
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.metrics.counter import Counter, UpDownCounter
-from tallystream.metrics.gauge import Gauge, derived, ratio
+from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
@@ -55,11 +55,9 @@ __all__ = [
     "counted",
     "counter",
     "default_registry",
-    "derived",
     "gauge",
     "histogram",
     "meter",
-    "ratio",
     "report",
     "timed",
     "timer",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
@@ -70,24 +69,14 @@ class MetricFactory(ABC):
         name: str,
         function: Callable[[], float | None] | None = None,
         *,
-        cached_for: float | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Gauge:
-        """Return the gauge of this name and tags. If `function` is given, it computes the value from now on.
-
-        With `cached_for`, the function is called at most once in that many seconds.
-        """
+        """Return the gauge of this name and tags. If `function` is given, it computes the value from now on."""
         if isinstance(function, Mapping):
             raise ConfigError(f"function of {name!r}", function, f"pass tags by name: tags={function!r}")
-        if cached_for is not None:
-            if function is None:
-                remedy = "give a function with it; a gauge that is set needs no cache"
-                raise ConfigError("cached_for", cached_for, remedy)
-            if not isfinite(cached_for) or cached_for <= 0:
-                raise ConfigError("cached_for", cached_for, "give a number of seconds above 0")
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
-            gauge.compute_by(function, cached_for or 0.0, self.clock)
+            gauge.function = function
         return gauge
 
     def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:

@@ -15,7 +15,7 @@ MODULES = {
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
         "MetricTypeError Position TallystreamError Timer "
-        "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
+        "UpDownCounter count_exceptions counted counter default_registry gauge histogram meter report "
         "timed timer updown"
     ),
     "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",

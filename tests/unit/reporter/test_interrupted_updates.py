@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -145,17 +144,3 @@ def test_a_signal_handler_can_count_at_any_time() -> None:
         assert before in (COUNTER_BUFFER - 2, COUNTER_BUFFER)
         assert after == before + 1000
         assert counter.count == COUNTER_BUFFER + 1000
-
-
-def test_an_interrupted_function_of_a_gauge_is_called_again(clock: ManualClock) -> None:
-    """The cache of its value is not locked."""
-    numbers = count()
-
-    def prepare() -> Callable[[], object]:
-        clock.advance(1)
-        return lambda: gauge.value
-
-    gauge = MetricRegistry("app", clock=clock).gauge("g", lambda: next(numbers), cached_for=1)
-    for _ in interruptions(prepare):
-        clock.advance(1)
-        assert gauge.value == next(numbers) - 1
