@@ -105,8 +105,6 @@ AnyStore = Annotated[
         show_envvar=True,
     ),
 ]
-Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
-Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
 RetentionDays = Annotated[float, typer.Option(help="Days to keep what it writes to the local store; 0 keeps all.")]
 Rows = Annotated[
     bool,

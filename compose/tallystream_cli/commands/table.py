@@ -178,8 +178,7 @@ class ShipCommand(o.Sections):
     """The sections of the help of `ship`."""
 
     sections = {  # noqa: RUF012 (a constant of the class)
-        "What and where": ("store", "group", "rows", "ready_file"),
-        "Settings of the store": ("org", "bucket", "retention_days"),
+        "What and where": ("store", "retention_days", "group", "rows", "ready_file"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -195,8 +194,6 @@ def ship(
         str,
         typer.Option(help="The consumer group, one for each store; of two shippers of a group, one stands by."),
     ] = "tallystream-shipper",
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
     rows: o.Rows = False,
     http_port: o.HttpPort = None,
@@ -212,12 +209,7 @@ def ship(
 
     settings = ShipSettings(
         Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
-        StoreSettings.parse(
-            store,
-            org=org,
-            bucket=bucket,
-            retention_days=retention_days,
-        ),
+        StoreSettings.parse(store, retention_days=retention_days),
         group=group,
         rows=rows,
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),

@@ -14,8 +14,6 @@ from tallystream_cli.local import discovery
 def top(
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
@@ -28,7 +26,7 @@ def top(
     from tallystream_dashboards.terminal.top import TopSettings
 
     watch = sys.stdout.isatty() and not once and not json
-    chosen = discovery.readable_store(store, org, bucket)
+    chosen = discovery.readable_store(store)
     raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
 
 
@@ -40,8 +38,6 @@ def sums(
     ] = None,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     from_topic: Annotated[
         bool, typer.Option("--from-topic", help="Read the topic metrics-agg instead of a store, without rates.")
     ] = False,
@@ -68,7 +64,7 @@ def sums(
     settings = SumsSettings(
         store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
         if from_topic or no_store
-        else discovery.readable_store(store, org, bucket),
+        else discovery.readable_store(store),
         pattern=pattern,
         app=app,
         watch=watch,
@@ -83,8 +79,6 @@ def instances(
     app: o.App,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     metric: Annotated[str | None, typer.Option(help="Show the values of this metric, too.")] = None,
     range_: Annotated[
         str,
@@ -103,7 +97,7 @@ def instances(
     from tallystream_dashboards.terminal.show import show
 
     settings = InstancesSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=discovery.readable_store(store),
         app=app,
         metric=metric,
         range=range_,
@@ -119,8 +113,6 @@ def twice(
     app: o.App,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     watch: o.Watch = False,
     every: o.Every = 2.0,
     json: o.JsonLines = False,
@@ -134,7 +126,7 @@ def twice(
     from tallystream_dashboards.terminal.twice import TwiceSettings
 
     settings = TwiceSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=discovery.readable_store(store),
         app=app,
         watch=watch,
         json=json,
