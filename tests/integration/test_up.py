@@ -122,7 +122,7 @@ def assert_the_terminal_shows_an_application(data: Path) -> None:
         assert instance["values"] == [{"tags": {}, "value": 110}]
         (twice,) = shown("twice", "terminal")
         assert (twice["counted"], twice["covered"], twice["twice"]) == (110, 100, 10)
-        assert [one["value"] for one in shown("sums", "records", "--from-topic")] == [110]
+        assert [one["value"] for one in shown("sums", "records", "--bootstrap-servers", servers)] == [110]
         screen = run("top", folder=data.parent).stdout.splitlines()
         assert any(line.endswith("tallystream-aggregator") for line in screen)
         assert any(line.endswith("records") for line in screen)

@@ -15,7 +15,6 @@ def top(
     *,
     store: o.LocalStore = None,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
@@ -25,23 +24,26 @@ def top(
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
 
-    watch = sys.stdout.isatty() and not once and not json
+    watch = sys.stdout.isatty() and not json
     chosen = discovery.readable_store(store)
     raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
 
 
 def sums(
-    context: typer.Context,
     pattern: Annotated[
         str | None,
         typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
     ] = None,
     *,
     store: o.LocalStore = None,
-    from_topic: Annotated[
-        bool, typer.Option("--from-topic", help="Read the topic metrics-agg instead of a store, without rates.")
-    ] = False,
-    bootstrap_servers: o.LocalServers = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            help="Read the topic metrics-agg of these brokers instead of a store, without rates.",
+            envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+            show_envvar=True,
+        ),
+    ] = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
@@ -57,13 +59,9 @@ def sums(
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.sums import SumsSettings
 
-    source = context.get_parameter_source("bootstrap_servers")
-    given = source is not None and source.name == "COMMANDLINE"
-    # In the environment, the address may be there for other commands.
-    no_store = store is None and bootstrap_servers is not None and (given or discovery.find() is None)
     settings = SumsSettings(
         store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-        if from_topic or no_store
+        if store is None and bootstrap_servers is not None
         else discovery.readable_store(store),
         pattern=pattern,
         app=app,

@@ -63,7 +63,7 @@ def test_one_screen_has_the_answer_the_groups_and_the_sums(tmp_path: Path) -> No
 
 def test_everything_is_well(tmp_path: Path) -> None:
     """The first answer says so if no group is WARN or ERR, lag is collected and there are sums."""
-    shown = CliRunner().invoke(main.app, ["top", "--store", fill(tmp_path / "store.db", stopped=False), "--once"])
+    shown = CliRunner().invoke(main.app, ["top", "--store", fill(tmp_path / "store.db", stopped=False)])
     assert shown.stdout.splitlines()[1].rstrip() == "Everything is well. Groups: 1, none WARN or ERR."
 
 
