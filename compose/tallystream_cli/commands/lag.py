@@ -31,14 +31,6 @@ def page(
         str, typer.Option(help="The address to listen on; TALLYSTREAM_PAGE_PASSWORD sets a password.")
     ] = "127.0.0.1",
     refresh: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
-    runbook_url: Annotated[
-        str,
-        typer.Option(
-            help="The runbook that problems link to; by default the page's own.",
-            envvar="TALLYSTREAM_RUNBOOK_URL",
-            show_envvar=True,
-        ),
-    ] = "",
     grafana_url: Annotated[
         str,
         typer.Option(
@@ -62,7 +54,6 @@ def page(
         refresh_s=refresh,
         password=password.from_environment(),
         ready_file=ready_file,
-        runbook_url=runbook_url,
         grafana_url=grafana_url,
         grafana_uid_prefix=uid_prefix,
     )

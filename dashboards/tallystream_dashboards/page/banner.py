@@ -11,7 +11,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.page import components
-from tallystream_dashboards.page.links import page_link, runbook_link
+from tallystream_dashboards.page.links import page_link
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.data.problems import Problem
-    from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 
 SHOWN = 3
@@ -36,22 +35,22 @@ OBSERVED_MS = 10_000
 
 def draw_banner(
     reader: PointReader,
-    settings: PageSettings,
+    store: str,
     selection: Selection,
     period: Period,
     groups: GroupsNow,
     *,
     zone: tzinfo,
 ) -> None:
-    """Draw whether everything is well; nothing over an empty store."""
+    """Draw whether everything is well; nothing over an empty store. `store` is its name."""
     if groups.round_ms is None and not reader.measurements():
         return
     # Of now it is valid for a time, of the past for its moment only.
     slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
-    found = problems(groups, _observed(settings.store.spec, slot, reader, period), now_ms=period.end_ms)
+    found = problems(groups, _observed(store, slot, reader, period), now_ms=period.end_ms)
     clock = components.clock(zone, period.end_ms)
     lag_known = groups.round_ms is not None
-    st.html(banner(found, settings, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
+    st.html(banner(found, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
 
 
 # Streamlit leaves parameters that begin with an underscore out of the key.
@@ -82,7 +81,6 @@ def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
 
 def banner(
     found: Sequence[Problem],
-    settings: PageSettings,
     selection: Selection,
     clock: Callable[[int], str],
     *,
@@ -94,7 +92,7 @@ def banner(
     if found:
         severity = "critical" if any(problem.severity == "critical" for problem in found) else "warning"
     sentence = headline(found, lag_known=lag_known, past=selection.at is not None)
-    items = [_item(problem, settings, selection, clock, now_ms=now_ms) for problem in found[:MAX_PROBLEMS]]
+    items = [_item(problem, selection, clock, now_ms=now_ms) for problem in found[:MAX_PROBLEMS]]
     shown, others = "".join(items[:SHOWN]), "".join(items[SHOWN:])
     more = f"<details><summary>{len(found) - SHOWN} more</summary><ol>{others}</ol></details>" if others else ""
     listed = f"<ol>{shown}</ol>{more}" if found else ""
@@ -104,14 +102,12 @@ def banner(
     )
 
 
-def _item(
-    problem: Problem, settings: PageSettings, selection: Selection, clock: Callable[[int], str], *, now_ms: int
-) -> str:
+def _item(problem: Problem, selection: Selection, clock: Callable[[int], str], *, now_ms: int) -> str:
     since = ""
     if problem.since_ms is not None:
         ago = formatting.duration((now_ms - problem.since_ms) / 1000)
         since = f" since {clock(problem.since_ms)} ({ago})"
-    runbook = runbook_link(settings, problem.slug)
+    runbook = page_link({"view": "runbook", "section": problem.slug})
     # The runbook opens beside the page, so that the problem stays in view.
     return (
         f'<li><p><span class="severity">{problem.severity}</span><strong>{_text(problem.what)}</strong>{since}</p>'
