@@ -15,16 +15,17 @@ def top(
     *,
     store: o.LocalStore = None,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
-    It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
+    It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 the store can't be read.
     """
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
 
-    watch = sys.stdout.isatty() and not json
+    watch = sys.stdout.isatty() and not once and not json
     chosen = discovery.readable_store(store)
     raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
 
@@ -51,6 +52,7 @@ def sums(
     every: o.Every = 2.0,
     json: o.JsonLines = False,
     at: o.At = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until there is a sum to show.")] = 0.0,
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
@@ -69,6 +71,7 @@ def sums(
         json=json,
         at_ms=o.at_ms(at),
         every_s=every,
+        wait_s=wait,
     )
     raise typer.Exit(show(settings))
 
