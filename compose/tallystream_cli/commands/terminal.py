@@ -33,7 +33,7 @@ def top(
 def sums(
     pattern: Annotated[
         str | None,
-        typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
+        typer.Argument(help="Show the names that match this shell pattern; by default all but Tallystream's own."),
     ] = None,
     *,
     store: o.LocalStore = None,
@@ -48,6 +48,7 @@ def sums(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show Tallystream's own metrics, too.")] = False,
     watch: o.Watch = False,
     every: o.Every = 2.0,
     json: o.JsonLines = False,
@@ -67,6 +68,7 @@ def sums(
         else discovery.readable_store(store),
         pattern=pattern,
         app=app,
+        all=all_,
         watch=watch,
         json=json,
         at_ms=o.at_ms(at),
