@@ -24,7 +24,7 @@ from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
 from tallystream.metrics.timer import Timer
-from tallystream.progress import ConsumerProgress
+from tallystream.progress import ConsumerProgress, ProducerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
 from tallystream.reporters.graphite import GraphiteReporter
 from tallystream.reporters.influx import InfluxReporter
@@ -48,6 +48,7 @@ __all__ = [
     "MetricRegistry",
     "MetricTypeError",
     "Position",
+    "ProducerProgress",
     "TallystreamError",
     "Timer",
     "UpDownCounter",
