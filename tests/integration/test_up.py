@@ -118,7 +118,7 @@ def assert_the_terminal_shows_an_application(data: Path) -> None:
         assert instance["values"] == [{"tags": {}, "value": 110}]
         (found,) = shown("compare", "records")
         assert found["twice"] == {"at_least": 10, "at_most": 10}
-        assert [one["value"] for one in shown("sums", "records", "--from-topic")] == [110]
+        assert [one["value"] for one in shown("sums", "records", "--bootstrap-servers", servers)] == [110]
         screen = run("top", folder=data.parent).stdout.splitlines()
         assert any(line.endswith("tallystream-aggregator") for line in screen)
         assert any(line.endswith("records") for line in screen)

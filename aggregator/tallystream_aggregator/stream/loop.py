@@ -66,7 +66,7 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
+        pace = Pace(settings.spacing_s, settings.max_records)
         super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
         self._restorer = Restorer(broker, settings, stopped)
