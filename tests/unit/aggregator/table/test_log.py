@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
+from support.schedules import in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
-from support.steps import Published, run
+from support.steps import Published, records_of, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
@@ -38,11 +38,6 @@ def whole(state: State) -> Any:
     """Return a state in a form that can be compared."""
     sums = {number: partial.stored() for number, partial in state.forgotten_sums.items()}
     return msgspec.structs.replace(state, forgotten_sums=sums)  # type: ignore[arg-type]
-
-
-def step(table: Table, records: list[TopicRecord]) -> Published:
-    """Run a step with these records."""
-    return run(table, [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records])
 
 
 def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
@@ -71,24 +66,25 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         are_broken_off = chance.random() < 0.5
-        for records in in_steps(play(schedule), sizes):
+        for taken in in_steps(play(schedule), sizes):
+            records = records_of(taken)
             read, before = loaded(store, SETTINGS), loaded(store, SETTINGS)
             assert whole(read.table.state) == whole(stored.table.state)
             if are_broken_off:
                 broken_off = loaded(store, SETTINGS)
-                step(broken_off.table, records)
+                run(broken_off.table, records)
                 for _ in islice(broken_off.save_ahead(store), chance.randint(0, 5)):
                     pass
                 assert whole(loaded(store, SETTINGS).table.state) == whole(before.table.state)
             begin = chance.randint(0, len(records))
-            assert _by_key(step(read.table, records[:begin])) == _by_key(step(stored.table, records[:begin]))
+            assert _by_key(run(read.table, records[:begin])) == _by_key(run(stored.table, records[:begin]))
             worker, other = chance.sample([read, stored], 2)  # either may run the next epoch
             left = iter(records[begin:])
             for _ in worker.save_ahead(store):
                 one = list(islice(left, 1))
-                assert _by_key(step(worker.table, one)) == _by_key(step(other.table, one))
+                assert _by_key(run(worker.table, one)) == _by_key(run(other.table, one))
             rest = list(left)
-            assert _by_key(step(worker.table, rest)) == _by_key(step(other.table, rest))
+            assert _by_key(run(worker.table, rest)) == _by_key(run(other.table, rest))
             worker.save(store)
             # nothing is left of an earlier copy
             assert are_broken_off or worker.size == sum(map(len, store.entries.values()))
