@@ -55,7 +55,7 @@ SETTINGS = {
     # A worker that ends after its task would end the loop's thread within a transaction, which holds up readers.
     "spark.python.worker.reuse": "true",
     "spark.sql.shuffle.partitions": "1",
-    # A batch has a row for each loop. To generate and compile code for it takes half a second of a start.
+    # A batch has one row for each loop: code that is generated and compiled for it would only delay a start.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Spark keeps a hundred batches by default. An epoch's changes may be as large as the table, and only the last
