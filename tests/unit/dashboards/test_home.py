@@ -9,7 +9,7 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data.home import read_home
 from tallystream_dashboards.data.observed import AppInstances
 from tallystream_dashboards.page import tables
-from tallystream_dashboards.page.html_table import Link
+from tallystream_dashboards.page.html_table import Anchor
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_the_fastest_counter_stands_for_an_app(store: LocalStore, reader: LocalS
         apps=(AppInstances("orders", 2, 2, None), AppInstances("silent", 0, 1, None)),
     )
     first, second = tables.apps(found, Selection())
-    assert first["App"] == Link("orders", "?view=metrics&app=orders&range=15m")
+    assert first["App"] == Anchor("orders", "?view=metrics&app=orders&range=15m")
     assert (first["Living"], first["Main sum"], first["Sum"], first["Rate/s"]) == (2, "sent total of 2", "1,120", "2")
     assert first["Trend"][-1] == 2
     assert (second["App"].text, second["Living"], second["Main sum"]) == ("silent", 0, "")
