@@ -141,6 +141,11 @@ class Table:
         self._rows.note_forgotten(self.state.forgotten_sums)
         self._shard_row_changed = True
 
+    @property
+    def changed_share(self) -> float:
+        """The share of the lives that have changed since the last call of `pop_difference`."""
+        return len(self._rows.lives.changed) / max(self._rows.lives.number, 1)
+
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
         state, rows = self.state, self._rows
