@@ -47,12 +47,11 @@ def microseconds(rounds: int) -> dict[str, float]:
             value = measure("a counter: read", counter.read)
             measure("a counter: encode as JSON", encode, value)
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
-            now, distribution = clock.monotonic(), histogram._distribution
-            distribution.pending = values
-            measure(f"a histogram: add {WAITING} values", distribution.add_pending, now)
-            measure("a histogram: encode the sketch as a record struct", distribution._sketch.encode)
+            histogram._pending, now = values.copy(), clock.monotonic()
+            measure(f"a histogram: add {WAITING} values", histogram._add_pending)
+            measure("a histogram: encode the sketch as a record struct", histogram._sketch.encode)
             measure("a histogram: encode the record as JSON", encode, histogram.collect(views=False))
-            sample = other._distribution._reservoir
+            sample = other._reservoir
             measure(f"a sample of a local reporter: add {WAITING} values", sample.update, values, now)
             measure("a sample of a local reporter: compute the view", sample.view, now)
     return {what: statistics.fmean(each) for what, each in times.items()}
