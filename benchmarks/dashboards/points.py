@@ -29,7 +29,7 @@ SUM = {
 }
 ROW = {"counter": "count=@i", "gauge": "value=@", "meter": f"count=@i,{_RATES}", "timer": f"count=@i,{_VIEW},{_RATES}"}
 LIFE = 'life="01JD0000000000000000000000"'
-GROUP = 'status="OK",state="Stable",reason="",drain="keeps up",lag=@i,seconds=@,produced=@,consumed=@,members=@i'
+GROUP = 'status="OK",state="Stable",reason="",drain="now",lag=@i,seconds=@,produced=@,consumed=@,members=@i'
 GROUPS, PARTITIONS = 20, 10
 PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecution", "walCommit")
 

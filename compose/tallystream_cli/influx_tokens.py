@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
+from tallystream_aggregator.sinks.http import connection_problem
 from tallystream_aggregator.sinks.influxdb.sink import open_client
 from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -63,7 +64,7 @@ def create_tokens(settings: StoreSettings, folder: Path) -> None:
                 "INFLUXDB_TOKEN", "***", f"InfluxDB rejects it ({error.status}): name one that may create tokens"
             ) from None
         except HTTPError as error:
-            raise TallystreamError(f"InfluxDB {settings.where}: {error}.") from error
+            raise TallystreamError(f"InfluxDB {settings.where}: {connection_problem(error)}.") from error
 
 
 def _find(client: InfluxDBClient, settings: StoreSettings) -> tuple[str, str]:

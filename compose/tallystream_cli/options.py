@@ -172,7 +172,7 @@ StopAfter = Annotated[
 ]
 AllowedLag = Annotated[int, typer.Option(help="The lag, in records, up to which a group is not lagging.")]
 WarnAge = Annotated[
-    float | None, typer.Option(help="WARN when the oldest unconsumed record is older than this, in seconds.")
+    float, typer.Option(help="A partition is late when its oldest unconsumed record is older than this, in seconds.")
 ]
 ErrAge = Annotated[
     float | None, typer.Option(help="ERR when the oldest unconsumed record is older than this, in seconds.")

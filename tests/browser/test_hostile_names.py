@@ -66,7 +66,8 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Cal
     spec = f"local:{tmp_path / 'store.db'}"
     write(spec)
     addresses = {
-        "groups": {},
+        "home": {},
+        "groups": {"view": "groups"},
         "group": {"group": NAME},
         "unknown": {"group": f"{NAME} that nobody knows"},
         "metrics": {"view": "metrics", "app": NAME},
@@ -75,6 +76,7 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Cal
         "no-positions": {"view": "twice", "app": NAME, "metric": NAME},
     }
     waits = {
+        "home": "Main sum",
         "groups": "Worst",
         "group": "Members",
         "unknown": "The store has no lag of the group",

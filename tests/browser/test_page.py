@@ -66,9 +66,25 @@ def now_ms() -> int:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_view_has_each_app(past: Callable, open_page: Callable, scheme: str) -> None:
+    """An app has its main sum with rate and trend, its slowest timer, its lag, and what was processed twice."""
+    with open_page(past(), color_scheme=scheme) as page:
+        until_row(page, "apps-table", "billing", "\N{EN DASH}", "invoices topic=orders", "55", "0")
+        _, _, orders = cells(page, "apps-table")
+        assert orders[2:5] == ["records.processed topic=orders", "1,232,567", "1,000"]
+        assert orders[6:] == ["120 ms batch", "4,317", "59,500"]
+        for width in (1400, 400):
+            page.set_viewport_size({"width": width, "height": 1700})
+            assert page.locator(".st-key-apps-table").evaluate(CUT_OFF) == [], f"{width} px wide"
+            screenshot(page, f"home-{scheme}-{width}.png")
+        page.get_by_role("link", name="orders", exact=True).click()
+        until(page, "Sum of records.processed", "1,232,567")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, scheme: str) -> None:
     """Each group has its status, lag, time lag, time to catch up, trend and reason, in the browser's colour scheme."""
-    with open_page(past(), color_scheme=scheme) as page:
+    with open_page(past(view="groups"), color_scheme=scheme) as page:
         until(page, "Worst: audit", "2,360")
         assert tile(page, "Groups") == "4"
         assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
@@ -97,7 +113,7 @@ def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, s
 
 def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
     """A stopped consumer has its duration, its complete reason, its partitions, its lag over time and its rates."""
-    with open_page(past()) as page:
+    with open_page(past(view="groups")) as page:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
@@ -118,7 +134,7 @@ def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
 
 def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
     """A link with a time shows the state at that time: before a group was deleted and another one stopped."""
-    with open_page(past(ago_s=398)) as page:
+    with open_page(past(ago_s=398, view="groups")) as page:
         page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "the past is shown")
         assert {row[0]: row[1] for row in statuses(page)}["old"] != "GONE"
@@ -153,8 +169,10 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()
         until(page, "Calls of batch", "640")
-        assert tile(page, "Mean of batch") == "12.5 ms"
+        assert tile(page, "Mean") == "12.5 ms"
+        assert tile(page, "p50, p95, p99") == "9 ms, 40 ms, 120 ms"
         until_chart(page, "Calls over time")
+        until_chart(page, "Percentiles over time")
 
 
 def test_records_processed_twice(past: Callable, open_page: Callable) -> None:
@@ -216,7 +234,7 @@ def test_the_page_requires_its_password_and_refreshes(
 
 def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
     """Without points there are a sentence and two commands. The first points appear without a reload."""
-    with serve(spec) as url, open_page(url) as page:
+    with serve(spec) as url, open_page(f"{url}/?view=groups") as page:
         page.get_by_text("The store is empty").wait_for(timeout=TIMEOUT_MS)
         assert "tallystream up" in page.inner_text("body")
         sink.write([counter_point(7, now_ms())])

@@ -37,15 +37,15 @@ DELETED, RECREATED = "records were deleted before they were read", "it was delet
 def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """With Spark, the driver, the JVM, all processes, a worker and the broker are killed under load.
+    """With Spark, the driver, the JVM, a worker and the broker are killed under load.
 
-    The checkpoint is lost once, and damaged once. Sums agree with replay and journal, no count falls, no position goes
-    back, and dead letters are there once. Then the table is split. The checkpoint has the query of one shard: the
-    aggregator sets it aside, and goes on with three.
+    With one kill the checkpoint is lost, with the other one it is damaged. Sums agree with replay and journal, no count
+    falls, no position goes back, and dead letters are there once. Then the table is split. The checkpoint has the query
+    of one shard: the aggregator sets it aside, and goes on with three.
     """
     topics, servers = Topics(topic_prefix), broker.bootstrap_servers
     create_topics(admin, topics, shards=3)
-    random_kills(broker, topics, tmp_path, Faults(1, 1, (2.0,), 1, 1), seed=5)
+    random_kills(broker, topics, tmp_path, Faults(0, 1, (2.0,), 1, 1), seed=5)
     split = run("rebuild", "--bootstrap-servers", servers, "--topic-prefix", topic_prefix, "--shards", "3")
     assert split.returncode == 0, split.stderr
     fleet = Fleet(servers, topics.metrics, seed=13)

@@ -13,7 +13,7 @@ from support.aggregator import running_aggregator
 from support.commands import command, run
 from support.exactness import assert_exact
 from support.fleet import Fleet
-from support.kafka import Key, latest_sums, read_topic
+from support.kafka import latest_sums, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
+    from support.replayed import Key
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]

@@ -128,6 +128,7 @@ def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_pref
             assert reporter.report_now(timeout=30)
         wanted = assert_exact(secured.broker, topics)
     assert process.returncode == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
     assert wanted["orders", "records.processed", "counter", ()]["count"] == 4711
     assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o700
     assert any((tmp_path / "events").iterdir())

@@ -172,21 +172,6 @@ def test_a_fenced_writer_raises_and_nothing_of_its_transaction_is_visible(topic:
         one.close()
 
 
-def test_a_transaction_is_visible_as_a_whole_over_several_topics(topic: Topic) -> None:
-    """Before its end a reader of committed records sees none of it, and afterwards all of it."""
-    with closing(topic.broker.writer("one")) as writer:
-        writer.commit(topic.records("before", place=topic.place) + topic.records("before", place=topic.other))
-    both = (topic.place, topic.other)
-    topic.wait_visible(["before"], *both)
-    producer = topic.open_transaction("new", id_="one")
-    producer.produce(topic.other.topic, b"new", b"k", 0)
-    assert producer.flush(LIMIT_S) == 0
-    assert topic.broker.bounds(both) == dict.fromkeys(both, Bounds(0, 2, 3))
-    assert [topic.visible(place) for place in both] == [["before"], ["before"]]
-    producer.commit_transaction(LIMIT_S)
-    topic.wait_visible(["before", "new"], *both)
-
-
 def test_an_aborted_transaction_is_not_visible_and_the_writer_can_be_used_again(topic: Topic) -> None:
     """It holds back nobody."""
     with closing(topic.broker.writer("one")) as writer:
@@ -212,14 +197,6 @@ def test_a_record_that_the_broker_rejects_makes_the_whole_transaction_fail(topic
         writer.commit(records[:2])
     topic.wait_visible(["b"], topic.place)
     topic.wait_visible(["a"], topic.second)
-
-
-def test_a_record_that_is_too_large_for_any_broker_makes_the_commit_fail(topic: Topic) -> None:
-    """It is not even sent: nothing of the transaction is visible."""
-    with closing(topic.broker.writer("one")) as writer, pytest.raises(BrokerError, match="Message size too large"):
-        writer.commit([*topic.records("a"), Output(topic.place, b"k", bytes(40 << 20))])
-    topic.broker.writer("one").close()
-    assert topic.visible() == []
 
 
 def test_a_position_out_of_range_is_an_error_with_the_bounds(topic: Topic) -> None:

@@ -78,7 +78,8 @@ class Aggregator:
         java = named(processes, "java")
         send(processes[:1] if victim == "driver" else java, signal.SIGKILL)
         self.process.wait(90)  # a driver without its JVM logs an error and ends
-        psutil.wait_procs(java, timeout=60)
+        _, alive = psutil.wait_procs(java, timeout=60)
+        assert not alive
 
     def kill_worker(self) -> bool:
         """Kill one of Spark's Python workers with SIGKILL; return False if none runs now."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_cli.servers.jars import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +42,7 @@ class Program(NamedTuple):
 
 
 def find_or_build(program: Program) -> Found:
-    """Return a program from the cache. If it is missing or was changed, build it, which takes minutes.
+    """Return a program from the cache. If it is missing, build it, which takes minutes.
 
     A file lock makes one process build while others wait.
 
@@ -51,27 +50,18 @@ def find_or_build(program: Program) -> Found:
         BuildError: the build failed.
     """
     name, target, tools, build = program
-    if is_intact(target):
+    if target.exists():
         return Found(target, "")
     if missing := [" or ".join(names) for names in tools if not any(map(shutil.which, names))]:
         return Found(None, f"there is no {name}, and to build one, {', '.join(missing)} is missing")
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_intact(target):
+        if not target.exists():
             sys.stderr.write(f"building {name} from its source, once: some minutes\n")
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
-                built = build(Path(work))
-                _digest_path(target).unlink(missing_ok=True)
-                built.replace(target)
-            _digest_path(target).write_text(f"{sha256_of(target)}\n", encoding="ascii")
+                build(Path(work)).replace(target)
     return Found(target, "")
-
-
-def is_intact(target: Path) -> bool:
-    """Return whether the binary exists and has the digest that was recorded when it was built."""
-    digest = _digest_path(target)
-    return target.exists() and digest.exists() and digest.read_text(encoding="ascii").strip() == sha256_of(target)
 
 
 def compile_with(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> None:
@@ -85,7 +75,3 @@ def compile_with(command: Sequence[str], folder: Path, env: Mapping[str, str]) -
     )
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
-
-
-def _digest_path(target: Path) -> Path:
-    return target.with_name(target.name + ".sha256")

@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
-from support.kafka import Key, TopicRecord, committed, latest_sums, read_topic
-from support.replayed import lasting, replay
+from support.kafka import committed, latest_sums, read_topic
+from support.replayed import Key, TopicRecord, lasting, replay
 from support.tables import sums_of
 from support.wait import wait_until
 from tallystream_aggregator.table.restore import LatestRows, restore

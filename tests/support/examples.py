@@ -13,11 +13,11 @@ from confluent_kafka.admin import NewTopic
 from support.guides import ROOT
 from support.kafka import committed, read_topic
 from support.processes import end, exit_code
-from support.steps import run
+from support.steps import records_of, run
 from tallystream.record import Position, decode
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table import State, Table
 from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
@@ -115,11 +115,7 @@ class System:
 
 def topic_sums(servers: str, topic: str) -> dict[str, list[sums.Sum]]:
     """Return the sums by name over the instances that report to a topic like `metrics`; no record may be malformed."""
-    records = [
-        Record(topic, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-        for read in read_topic(servers, topic)
-    ]
-    changes = run(Table(State()), records)
+    changes = run(Table(State()), records_of(read_topic(servers, topic), topic))
     assert changes.dead == []
     found: dict[str, list[sums.Sum]] = {}
     for total in changes.totals:

@@ -75,6 +75,7 @@ def instances(ts: int, seconds: int) -> list[Point]:
     reached = 1_234_567 - (600 - seconds) * 1000 - 1_500
     fields = {"start": 0, "position": reached, "instances": 2, "lives": 2, "retired": 0}
     timer = {"count": 100 + seconds, "sum": (100 + seconds) / 80, "instances": 2, "lives": 2, "retired": 0}
+    timer |= {"p50": 0.009, "p95": 0.04, "p99": 0.12}
     points.append(Point("batch", {"app": "orders", "metric_type": "timer"}, timer, ts))
     points += [
         Point("records.processed.position", position, fields, ts),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from support.replayed import TopicRecord
 from support.wait import wait_until
 from tallystream_aggregator import sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from support.replayed import Key
 
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """The broker's errors for a partition that was just created."""
@@ -24,16 +27,6 @@ NO_COORDINATOR = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 """The broker's errors for a group while it starts."""
-
-
-class TopicRecord(NamedTuple):
-    """A record of a topic."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    partition: int
-    offset: int
 
 
 def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> list[TopicRecord]:
@@ -75,10 +68,6 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
         return records
     finally:
         consumer.close()
-
-
-Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""(app, name, type, sorted tags)"""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Values, sketches and metrics that the table refuses, and unusual values that it accepts."""
+"""What readers refuse: values, sketches and metrics of records, bytes and times. And what is unusual, and accepted."""
 
 from __future__ import annotations
 
@@ -132,3 +132,22 @@ ODD_METRICS: list[str] = [
     '{"type":"timer","name":"t","count":1,"min":null,"max":null,"sketch":null,"stddev":null}',
 ]
 """Unusual metrics, as JSON text, that are accepted."""
+
+UNDECODABLE = {
+    "empty": b"",
+    "cut off": b"{",
+    "another shape": b"[1]",
+    "not UTF-8": b'{"\xff":"\xff","app":"\xff","query":"\xff","life":"\xff","clocks":{"\xff":1},"shards":"\xff"}',
+    "nested too deep": b'{"x":' + b"[" * 100_000,  # Python 3.14 has no limit here, and finds no end
+}
+"""Description → value. For most rows the last two raise UnicodeDecodeError and RecursionError in msgspec itself."""
+
+INVALID_TIMES = (
+    "0001-01-01T00:00+23:59",
+    "9999-12-31T23:59-23:59",
+    "0001-01-01",
+    "9999-12-31",
+    "1969-12-31T23:59:59.999",
+    "2262-01-01",
+)
+"""Times in ISO 8601 that are outside the range of a store, a broker or the calendar."""

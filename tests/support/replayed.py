@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream_aggregator.verify.lives import Settings, Tags
 from tallystream_aggregator.verify.published import NO_NUMBERS, read_sum, unequal
@@ -21,19 +21,14 @@ LASTING = {"count", "sum", "min", "max", "start", "position", "bounds", "counts"
 """The fields that do not depend on living lives, except in gauges and updowns."""
 
 
-class Read(Protocol):
-    """A record of the topic `metrics`. `timestamp_ms` is the broker's append time."""
+class TopicRecord(NamedTuple):
+    """A record of a topic as it is on the broker. `timestamp_ms` is the append time."""
 
-    @property
-    def key(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def value(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def timestamp_ms(self) -> int: ...  # noqa: D102
-    @property
-    def partition(self) -> int: ...  # noqa: D102
-    @property
-    def offset(self) -> int: ...  # noqa: D102
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    partition: int
+    offset: int
 
 
 @dataclass
@@ -46,7 +41,7 @@ class Replayed:
     table: Replay
     dead: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def add(self, records: Iterable[Read]) -> None:
+    def add(self, records: Iterable[TopicRecord]) -> None:
         """Apply the next records."""
         for one in records:
             refused = self.table.apply(f"metrics:{one.partition}", one.timestamp_ms, one.key, one.value)
@@ -77,7 +72,7 @@ class Replayed:
 
 
 def replay(
-    records: Iterable[Read],
+    records: Iterable[TopicRecord],
     *,
     shards: int = 1,
     drop_tags: tuple[str, ...] = (),

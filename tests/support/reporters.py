@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import socketserver
 import threading
 from abc import ABC, abstractmethod
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 
 
 class Bench(ABC):
-    """Access to a reporter under test and to its destination, which fails while `broken`."""
+    """Access to a reporter under test and to its destination, which fails while `broken`.
+
+    `pattern` matches the line of a counter without tags, whose count is its group.
+    """
 
     broken = False
+    pattern = r"{name} counter count=(\d+)$"
 
     @abstractmethod
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
@@ -54,15 +59,8 @@ class Bench(ABC):
 
     def counts(self, name: str) -> list[int]:
         """Return the received counts of the counter `name`, oldest first."""
-        return [self.count_in(line) for line in self.lines() if self.is_of(line, name)]
-
-    def is_of(self, line: str, name: str) -> bool:
-        """Return whether the line is of the counter `name`."""
-        return line.startswith(name + " counter count=")
-
-    def count_in(self, line: str) -> int:
-        """Return the count in a line of a counter."""
-        return int(line.rpartition("=")[2])
+        found = (re.match(self.pattern.format(name=re.escape(name)), line) for line in self.lines())
+        return [int(one[1]) for one in found if one is not None]
 
 
 class BreakableStream(io.StringIO):
@@ -143,14 +141,10 @@ class JsonLines(Bench):
             for metric in json.loads(row)["metrics"]
         ]
 
-    def is_of(self, line: str, name: str) -> bool:
-        """Compare the name."""
-        metric = json.loads(line)
-        return (metric["name"], metric["type"]) == (name, "counter")
-
-    def count_in(self, line: str) -> int:
-        """Return the attribute."""
-        return int(json.loads(line)["count"])
+    def counts(self, name: str) -> list[int]:
+        """Return the counts of the counter."""
+        metrics = map(json.loads, self.lines())
+        return [one["count"] for one in metrics if (one["name"], one["type"]) == (name, "counter")]
 
     def break_destination(self) -> None:
         """Replace the file with a folder."""
@@ -166,6 +160,8 @@ class JsonLines(Bench):
 class Graphite(Bench):
     """The reporter to Graphite, and a listener that keeps its lines, as Carbon does."""
 
+    pattern = r"tally\.{name}\.count(?:;\S*)? (\d+) "
+
     def __init__(self, _: Path) -> None:
         self.port = 0
         self.data: list[bytes] = []
@@ -178,14 +174,6 @@ class Graphite(Bench):
     def lines(self) -> list[str]:
         """Return the received lines."""
         return b"".join(self.data).decode().split("\n")[:-1]
-
-    def is_of(self, line: str, name: str) -> bool:
-        """Compare the path."""
-        return line.startswith((f"tally.{name}.count;", f"tally.{name}.count "))
-
-    def count_in(self, line: str) -> int:
-        """Return the value."""
-        return int(line.split(" ")[1])
 
     def break_destination(self) -> None:
         """Stop listening."""
@@ -215,6 +203,8 @@ class Graphite(Bench):
 class Influx(Bench):
     """The reporter to InfluxDB, and a stub of its write endpoint; other tests use a real InfluxDB."""
 
+    pattern = r"{name},.*metric_type=counter\S* count=(\d+)i"
+
     def __init__(self, _: Path) -> None:
         self.data: list[str] = []
         self._stub = HttpStub(self._answer).start()
@@ -236,14 +226,6 @@ class Influx(Bench):
     def lines(self) -> list[str]:
         """Return the points."""
         return "\n".join(self.data).split("\n") if self.data else []
-
-    def is_of(self, line: str, name: str) -> bool:
-        """Compare the measurement."""
-        return line.startswith(name + ",") and "metric_type=counter" in line
-
-    def count_in(self, line: str) -> int:
-        """Return the field."""
-        return int(line.rpartition(" count=")[2].partition("i")[0])
 
     def close(self) -> None:
         """Stop the stub."""

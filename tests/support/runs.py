@@ -6,20 +6,18 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from support.divisions import HOUR_MS
 from support.replayed import replay
 from support.schedules import may_lower_counts
 from support.tables import Tables, table_settings
 from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Mapping
 
-    from support.divisions import Ends
-    from support.replayed import Replayed
-    from support.schedules import TopicRecord
-    from support.tables import Sums
+    from support.replayed import Replayed, TopicRecord
+    from support.tables import Ends, Sums
 
 FORGET_AFTER_MS = 50_000
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}

@@ -13,13 +13,14 @@ import json
 import random
 import struct
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from hypothesis import strategies as st
 
 from support.buckets import buckets
 from support.malformed import BAD_METRICS, ODD, POISON
+from support.replayed import TopicRecord
 
 EVERY_MS = 1_000
 BEGIN_MS = 1_700_000_000_000
@@ -31,16 +32,6 @@ short_schedules = st.lists(steps, min_size=1, max_size=16)
 step_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 """The hours by which a broker's clock is wrong: for `runs.jump`."""
-
-
-class TopicRecord(NamedTuple):
-    """A record as it is on the broker."""
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    partition: int
-    offset: int
 
 
 def may_lower_counts(record: TopicRecord) -> bool:
@@ -172,7 +163,7 @@ class Play:
         named = choices[what]
         if what == "metric":
             named |= chance.choice(
-                [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
+                [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö %d"}}, {"type": "timer"}]
             )
         if what != "metric":
             self._append(instance, forget_value(named))
@@ -228,7 +219,7 @@ class Play:
             ],
             chance.randint(0, 6),
         ):
-            tags = {"b": "2", "a": "ö 1"} if chance.random() < 0.5 else {"a": "ö 1", "b": "2"}
+            tags = {"b": "2", "a": "ö %d"} if chance.random() < 0.5 else {"a": "ö %d", "b": "2"}
             name = f"m{part}" if chance.random() < 0.95 else "m0"
             metrics.append(self._metric(chance, life, name, kind, tags))
         if metrics and chance.random() < 0.05:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from confluent_kafka import Producer
 
 from support.commands import running
+from support.malformed import UNDECODABLE
 from support.stores import NOW_MS, Content, content
-from support.undecodable import UNDECODABLE
 from support.wait import wait_until
 from tallystream_aggregator import sums
 from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS

@@ -1,18 +1,25 @@
-"""Apply records to a table in steps, as the loop does."""
+"""Apply records to a table in steps, as the loop does, and a topic with one partition for tests of single rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tallystream.ulid import new_ulid
+from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from support.replayed import TopicRecord
     from tallystream_aggregator.stream.broker import RawRecord
     from tallystream_aggregator.sums import Sum
-    from tallystream_aggregator.table import DeadLetter, Event, Record, Table
+    from tallystream_aggregator.table import DeadLetter, Event
     from tallystream_aggregator.table.combiners import ShardSum
     from tallystream_aggregator.table.rows import TableRecord
 
@@ -47,6 +54,11 @@ def publish(table: Table) -> Published:
     return Published(changes.totals, changes.dead, changes.events, table.rows(), changes.shard_sums)
 
 
+def records_of(read: Iterable[TopicRecord], topic: str = "metrics") -> list[Record]:
+    """Return records of a topic as the table gets them."""
+    return [Record(topic, one.partition, one.offset, one.timestamp_ms, one.key, one.value) for one in read]
+
+
 def chunks_of(records: Iterable[Record]) -> list[Chunk]:
     """Return records as chunks, one for each partition."""
     found: dict[Place, list[RawRecord]] = {}
@@ -54,3 +66,67 @@ def chunks_of(records: Iterable[Record]) -> list[Chunk]:
         rows = found.setdefault(Place(one.topic, one.partition), [])
         rows.append((one.offset, one.timestamp_ms, one.key, one.value))
     return [Chunk(place, rows, rows[-1][0] + 1) for place, rows in found.items()]
+
+
+BEGIN_MS = 1_700_000_000_000
+FIRST, SECOND = (new_ulid(BEGIN_MS) for _ in range(2))
+
+
+def counter(count: int, name: str = "n", **more: Any) -> dict[str, Any]:
+    """Return a counter in the form of the record."""
+    return {"type": "counter", "name": name, "count": count, **more}
+
+
+def gauge(value: Any, name: str = "g") -> dict[str, Any]:
+    """Return a gauge in the form of the record."""
+    return {"type": "gauge", "name": name, "value": value}
+
+
+class Topic:
+    """A topic with one partition and the table that reads it. `at` is the broker's clock, in ms after the beginning."""
+
+    def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
+        self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
+        self.offset = -1
+        self.changes = Published([], [], [], [], [])
+        self._waiting: list[Record] | None = None
+
+    def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
+        """Append one record and run a step with it."""
+        self.offset += 1
+        record = Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)
+        if self._waiting is None:
+            self.changes = run(self.table, [record])
+        else:
+            self._waiting.append(record)
+        return self
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """Apply what is appended within the block in one step at its end."""
+        self._waiting = records = list[Record]()
+        yield
+        self._waiting = None
+        self.changes = run(self.table, records)
+
+    def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
+        """Append a snapshot of the first life. `header` overrides fields of its header."""
+        plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+        return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
+
+    def short(self, value: int, at: int = 0) -> Topic:
+        """Append a counter in the short form."""
+        return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
+
+    def sum(self, name: str = "n") -> sums.Sum:
+        """Return the sum that the last step published for the metric `name`, decoded from its bytes."""
+        (found,) = [total for total in self.changes.totals if total.metric[1] == name]
+        return sums.decode(found.value())
+
+    def reasons(self) -> list[str]:
+        """Return the reasons of the dead letters of the last step."""
+        return [letter.reason for letter in self.changes.dead]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the last step's events."""
+        return [event.kind for event in self.changes.events]

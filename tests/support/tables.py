@@ -8,23 +8,27 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from copy import deepcopy
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from support.replayed import fields_of
 from support.simulation.checkpoints import Batch
-from support.steps import apply
-from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
+from support.steps import apply, records_of
+from tallystream_aggregator.table import State, Table, TableSettings, pack, storage, unpack
 from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from support.schedules import TopicRecord
+    from support.replayed import TopicRecord
     from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.storage import StoredTable
+
+Ends = dict[int, int]
+"""The end of a step by partition."""
 
 Sums = dict[Any, dict[str, Any]]
 EventId = tuple[str, str, str, str, int, str]
@@ -90,7 +94,7 @@ class Tables:
         records = self._between(self.at, ends)
         self.at |= {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         for table in self.tables:
-            apply(table, map(_record, records))
+            apply(table, records_of(records))
             self._publish(table.outputs())
         for shard, stored in enumerate(self._shards):
             if self._chance is None or self._chance.random() < 0.5:
@@ -107,7 +111,7 @@ class Tables:
         for table in self.tables:
             offsets = table.state.offsets
             begin = {partition: offsets.get(f"metrics:{partition}", -1) + 1 for partition in self.at}
-            apply(table, map(_record, self._between(begin, self.at)))
+            apply(table, records_of(self._between(begin, self.at)))
             table.outputs()
         assert [state.records for state in self.states] == counted
 
@@ -157,5 +161,19 @@ def sums_of(states: Iterable[State], settings: TableSettings | None = None) -> S
     return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
 
 
-def _record(one: TopicRecord) -> Record:
-    return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
+def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Random | None = None) -> Iterator[Ends]:
+    """Yield steps of these sizes, repeatedly, in the order of appending.
+
+    With `chance`, half of the steps read only one partition; later ones then have older records of the others.
+    """
+    left, ends = list(records), dict.fromkeys(sorted({record.partition for record in records}), 0)
+    for size in cycle(sizes):
+        if not left:
+            return
+        mine = left
+        if chance is not None and chance.random() < 0.5:
+            mine = [record for record in left if record.partition == left[0].partition]
+        for record in mine[:size]:
+            ends[record.partition] = record.offset + 1
+        left = [record for record in left if record.offset >= ends[record.partition]]
+        yield dict(ends)

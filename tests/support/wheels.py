@@ -1,4 +1,4 @@
-"""Wheels of the four distributions and of all that they need, as the package index of an empty machine."""
+"""Wheels of all that the four distributions need, as the package index of an empty machine."""
 
 from __future__ import annotations
 
@@ -9,30 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.commands import uv
 from tallystream_cli.servers.jars import cache_dir
 
 ROOT = Path(__file__).parents[2]
-LOCKS = [ROOT / "compose" / "images" / f"{name}.lock" for name in ("spark", "page")]
-DISTRIBUTIONS = ("reporter", "aggregator", "dashboards", "compose")
-
-
-def build(kind: str, source: Path, folder: Path) -> None:
-    """Build a wheel or sdist into a folder, with this environment's hatchling."""
-    uv("build", "-q", f"--{kind}", "--no-build-isolation", "--python", sys.executable, source, "-o", folder)
-
-
-def build_distributions(folder: Path) -> Path:
-    """Build the wheels of the four distributions into a folder, and return it."""
-    for name in DISTRIBUTIONS:
-        build("wheel", ROOT / name, folder)
-    return folder
+LOCKS = [ROOT / "compose" / "images" / f"{name}.lock" for name in ("spark", "page", "build")]
 
 
 def download_dependencies() -> Path:
-    """Return the folder in the cache with wheels of all that `tallystream-cli[spark]` needs, in the locked versions.
+    """Return the folder in the cache with wheels of all that `tallystream-cli[spark]` and its build need.
 
-    If it is missing, the packages are downloaded, and PySpark's wheel is built, which takes minutes.
+    They have the locked versions. If the folder is missing, they are downloaded, and PySpark's is built: minutes.
     """
     content = b"".join(lock.read_bytes() for lock in LOCKS)
     digest = hashlib.sha256(content + sys.version.encode()).hexdigest()[:8]

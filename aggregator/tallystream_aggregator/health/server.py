@@ -128,9 +128,9 @@ class HealthServer(ThreadingHTTPServer):
         try:
             super().__init__((address, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise ConfigError(
-                option, port, f"cannot listen on {address} ({error}): give another port, or 0 for a free one"
-            ) from error
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            remedy = f"it can't be listened on at {address} ({reason}): give another port, or 0 for a free one"
+            raise ConfigError(option, port, remedy) from error
         self.address, self.port = address, self.server_address[1]
         # A close takes up to a tenth of a second.
         self._thread = Thread(target=self.serve_forever, args=(0.1,), name="tallystream-health", daemon=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from dataclasses import dataclass, field
+from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from urllib.parse import SplitResult
 
 
@@ -93,16 +94,34 @@ def tls_error(
     `ca` and `client` are the setting and its value for the CA certificates and the client certificate, if there can be
     one.
     """
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            why = f"the certificate of {url} is not trusted ({error.verify_message}): name its authority's"
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            why = f"the certificate of {url} is not trusted ({cause.verify_message}): name its authority's"
             return ConfigError(*ca, why)
-        if client and isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-            why = f"{url} refuses it ({error.reason}): name a certificate that it trusts, with its key"
+        if client and isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+            why = f"{url} refuses it ({cause.reason}): name a certificate that it trusts, with its key"
             return ConfigError(*client, why)
+    return None
+
+
+def connection_problem(error: BaseException) -> str:
+    """Return in words why a server gave no answer. `error` is of urllib3 or of the system."""
+    cause = list(_causes(error))[-1]
+    if isinstance(cause, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(cause, RemoteDisconnected | IncompleteRead | ConnectionResetError):
+        return "it closed the connection before its answer was complete"
+    if isinstance(cause, HTTPException):
+        return "its answer is not HTTP"
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, and so on. urllib3 has the cause in one of three places."""
+    while error is not None:
+        yield error
         causes = (getattr(error, "reason", None), error.__cause__, *error.args)
         error = next((cause for cause in causes if isinstance(cause, BaseException)), None)
-    return None
 
 
 def certificates(variable: str, path: str) -> str:
@@ -115,7 +134,7 @@ def certificates(variable: str, path: str) -> str:
         if path:
             ssl.create_default_context(cafile=path)
     except OSError as error:  # also raised for a file without a certificate
-        raise ConfigError(variable, path, f"name a file of certificates in PEM ({error})") from error
+        raise ConfigError(variable, path, f"name a file of certificates in PEM ({error.strerror or error})") from error
     return path
 
 

@@ -79,7 +79,7 @@ def generate(
     try:
         files.write(texts, out)
     except OSError as error:
-        raise TallystreamError(f"--out: {out} can't be written ({error}); choose another folder.") from error
+        raise TallystreamError(f"--out: {out} can't be written ({error.strerror}); choose another folder.") from error
     for name in texts:
         typer.echo(out / name)
 

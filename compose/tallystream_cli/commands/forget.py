@@ -93,8 +93,10 @@ def _selection(instance: str | None, metric: str | None, options: dict[str, Any]
     """
     from tallystream_aggregator.table.records.decode import Forget
 
-    if (instance is None) == (metric is None):
-        raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")
+    if instance is None and metric is None:
+        raise ConfigError("--instance", None, "name the instance whose lives are removed, or a metric with --metric")
+    if instance is not None and metric is not None:
+        raise ConfigError("--metric", metric, f"leave it out, or --instance {instance}: give one of the two")
     for name in ("life",) if instance is None else ("type", "tags"):
         if options[name]:
             other = "--instance" if instance is None else "--metric"

@@ -126,7 +126,7 @@ def lag_collect(
     window: o.Window = 120.0,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = 0,
-    warn_age: o.WarnAge = None,
+    warn_age: o.WarnAge = 30.0,
     err_age: o.ErrAge = None,
     full_hours: Annotated[
         float,

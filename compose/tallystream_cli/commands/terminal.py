@@ -22,7 +22,7 @@ def top(
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
-    It ends with Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read.
+    It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 the store can't be read.
     """
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
@@ -36,7 +36,7 @@ def sums(
     context: typer.Context,
     pattern: Annotated[
         str | None,
-        typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
+        typer.Argument(help="Show the names that match this shell pattern; by default all but Tallystream's own."),
     ] = None,
     *,
     store: o.LocalStore = None,
@@ -49,10 +49,12 @@ def sums(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Show Tallystream's own metrics, too.")] = False,
     watch: o.Watch = False,
     every: o.Every = 2.0,
     json: o.JsonLines = False,
     at: o.At = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until there is a sum to show.")] = 0.0,
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
@@ -71,10 +73,12 @@ def sums(
         else discovery.readable_store(store, org, bucket),
         pattern=pattern,
         app=app,
+        all=all_,
         watch=watch,
         json=json,
         at_ms=o.at_ms(at),
         every_s=every,
+        wait_s=wait,
     )
     raise typer.Exit(show(settings))
 

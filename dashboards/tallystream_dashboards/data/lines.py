@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """The lengths of a period to choose from, in seconds."""
@@ -111,6 +111,21 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:
         return set() if gap is None else {gap}
     high = max(known, key=lambda i: values[i] or 0)
     return {high, min(known, key=lambda i: values[i] or 0) if gap is None else gap}
+
+
+def total(lines: Sequence[Line], label: str = "total") -> Line:
+    """Return the sum of the lines at each time at which one of them changes. A line counts as 0 before it begins."""
+    return _together(lines, label, sum)
+
+
+def highest(lines: Sequence[Line], label: str = "highest") -> Line:
+    """Return the highest of the lines' values at each time at which one of them changes."""
+    return _together(lines, label, lambda values: max(values, default=0))
+
+
+def _together(lines: Sequence[Line], label: str, combined: Callable[[Iterable[float | int]], float | int]) -> Line:
+    times = sorted({at_ms for line in lines for at_ms in line.times_ms})
+    return Line(label, times, [combined(line.at(at_ms) or 0 for line in lines) for at_ms in times])
 
 
 def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.lines import Line, highest, rate, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_aggregator.sinks.base import PointReader
 
 MAX_MEASUREMENTS = 500
 """How many metrics are read, the first ones by name."""
@@ -22,11 +23,20 @@ ALWAYS = ("instances", "lives")
 VALUE_FIELD = dict.fromkeys(("counter", "meter", "histogram", "timer", "buckets"), "count") | {"position": "position"}
 """The field with the value, by type. For other types (updown, gauge) it is `sum`."""
 
-REPORTER = "tallystream.reporter."
+OWN = "tallystream."
+"""The prefix of the names of the metrics of Tallystream itself."""
+REPORTER = f"{OWN}reporter."
 """The prefix of the names of a reporter's own metrics, which every app has."""
 
 GAUGES = ("gauge", "updown")
 DISTRIBUTIONS = ("histogram", "timer")
+PERCENTILES = ("p50", "p95", "p99")
+"""The percentiles that are shown of a distribution."""
+
+RATE_MS = 60_000
+"""The time over which a rate is computed."""
+RATES = 120
+"""How many rates a chart has over its period."""
 
 NOUNS = {"timer": "Calls", "histogram": "Values", "position": "Position"}
 """What the value of a type is called; for other types it is called a sum."""
@@ -42,11 +52,14 @@ def counted(type_: str | None, name: str) -> str:
     return f"{noun(type_)} of {name}"
 
 
-def mean_text(type_: str, mean: float | None) -> str:
-    """Return a mean as text, empty if there is none. A timer's is a time, a histogram's has the unit of its values."""
-    if mean is None:
+def value_text(type_: str, value: float | None) -> str:
+    """Return a mean or a percentile as text, empty if there is none.
+
+    A timer's is a time, a histogram's has the unit of its values.
+    """
+    if value is None:
         return ""
-    return formatting.mean_time(mean) if type_ == "timer" else formatting.number(mean)
+    return formatting.mean_time(value) if type_ == "timer" else formatting.number(value)
 
 
 def fields(types: Iterable[str]) -> tuple[str, ...]:
@@ -57,23 +70,29 @@ def fields(types: Iterable[str]) -> tuple[str, ...]:
         if type_ in GAUGES:
             names.add("number")
         if type_ in DISTRIBUTIONS:
-            names.add("sum")
+            names |= {"sum", *PERCENTILES}
     return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One sum: a metric of an app, with the user's own tags, and its fields over time."""
+    """One sum: a metric of an app, with the user's own tags, and its fields over time.
+
+    The total of sums that differ only in their tags has their number in `parts`.
+    """
 
     app: str
     name: str
     type: str
     tags: tuple[tuple[str, str], ...]
     fields: Mapping[str, Series]
+    parts: int = 0
 
     @property
     def tags_text(self) -> str:
-        """The tags as `key=value, …`."""
+        """The tags as `key=value, …`; of a total, how many sums it adds up."""
+        if self.parts:
+            return f"total of {self.parts:,}"
         return ", ".join(f"{key}={value}" for key, value in self.tags)
 
     @property
@@ -113,6 +132,24 @@ class Metric:
         times = sorted(values)
         return Line(line.label, times, [values[time] for time in times])
 
+    def rate(self, at_ms: int) -> float | None:
+        """Return the growth a second of a count in the minute before `at_ms`; None for gauges."""
+        return None if self.type in GAUGES else rate(self.value, window_ms=RATE_MS, at_ms=at_ms)
+
+    def rates(self, start_ms: int, end_ms: int) -> Line:
+        """Return the growth a second of a count over a period, at equal times, each in the time before it.
+
+        That time is a minute, or in a long period the time between two of them.
+        """
+        line, step = self.value, max(1, (end_ms - start_ms) // RATES)
+        times = list(range(start_ms + step, end_ms + 1, step)) if line.times_ms and self.type not in GAUGES else []
+        return Line(self.label, times, [rate(line, window_ms=max(RATE_MS, step), at_ms=at_ms) for at_ms in times])
+
+    def percentile(self, name: str) -> float | None:
+        """Return the newest value of a percentile of a distribution; None if its newest point has none."""
+        line = self.line(name)
+        return line.last if line.times_ms[-1:] == self.line("count").times_ms[-1:] else None
+
     @property
     def mean(self) -> float | None:
         """The mean of a distribution's values (Σ values / count).
@@ -135,6 +172,34 @@ def metrics(series: Iterable[Series]) -> list[Metric]:
         app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
         fields.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
     return [Metric(app, name, type_, tags, fields[app, name, tags, type_]) for app, name, tags, type_ in sorted(fields)]
+
+
+def with_totals(metrics: Sequence[Metric]) -> list[Metric]:
+    """Return the metrics in their order. Before several that differ only in their tags comes their total.
+
+    Gauges and positions have none. A total has no percentiles.
+    """
+    alike: dict[tuple[str, str, str], list[Metric]] = {}
+    for one in metrics:
+        alike.setdefault((one.app, one.name, one.type), []).append(one)
+    return [
+        one
+        for parts in alike.values()
+        for one in ([_total(parts)] if len(parts) > 1 and parts[0].type not in (*GAUGES, "position") else []) + parts
+    ]
+
+
+def _total(parts: Sequence[Metric]) -> Metric:
+    app, name, type_ = parts[0].app, parts[0].name, parts[0].type
+    fields: dict[str, Series] = {}
+    for field in {VALUE_FIELD.get(type_, "sum"), *(("sum",) if type_ in DISTRIBUTIONS else ()), *ALWAYS}:
+        lines = [one.line(field) for one in parts]
+        # An instance may have several of the parts.
+        together = total(lines) if field != "instances" else highest(lines)
+        if together.times_ms:
+            values: list[int | float | str | bool] = [value or 0 for value in together.values]
+            fields[field] = Series(name, {}, field, together.times_ms, values)
+    return Metric(app, name, type_, (), fields, parts=len(parts))
 
 
 def read_sums(

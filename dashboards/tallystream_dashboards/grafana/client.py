@@ -9,7 +9,7 @@ import urllib3
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.http import ClientCertificate, is_http_url, secret_file, tls_error
+from tallystream_aggregator.sinks.http import ClientCertificate, connection_problem, is_http_url, secret_file, tls_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +96,7 @@ class Grafana:
         tls = tls_error(error, self._url, ("--ca-file", self._ca_file), (CERTIFICATE[0], self._certificate.cert_file))
         if tls is not None:
             return tls
-        return ConfigError(URL, self._url, f"the server can't be reached ({str(error).rpartition(': ')[2]})")
+        return ConfigError(URL, self._url, f"the server can't be reached ({connection_problem(error)})")
 
     def _error(self, response: urllib3.BaseHTTPResponse, operation: str) -> TallystreamError:
         status, message = response.status, _message(response).replace(self._token, "***").strip().rstrip(".")

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.samples import Rates
 
-STEADY_SHARE = 0.01
-STEADY_LAG_S = 5.0
-"""The lag of a consumer that keeps up, in seconds of its consumption: the records that it is processing."""
-
 
 class CatchUp(NamedTuple):
     """How long a group takes to catch up, as the text that is shown, and in seconds from the fastest to the slowest.
@@ -29,30 +25,36 @@ class CatchUp(NamedTuple):
 
 
 UNKNOWN = CatchUp()
-"""There are too few samples for a rate."""
+"""There are too few samples for a rate, or to say that the group never catches up."""
+NOW = CatchUp("now", 0.0, 0.0)
 
 
-def time_to_catch_up(lag: int, rates: Sequence[Rates]) -> CatchUp:
-    """Return how long `lag` records take at the recent `rates`.
+class Backlog(NamedTuple):
+    """The lag of a partition that is late, and its rates over the window and over the newer half of it."""
 
-    A group keeps up at a lag above 0 if it consumes as much as is produced (the rates differ by `STEADY_SHARE` of the
-    produced rate at most), or if the lag does not fall but is at most `STEADY_LAG_S` seconds of consumption.
+    lag: int
+    rates: tuple[Rates | None, Rates | None]
+
+
+def time_to_catch_up(backlogs: Sequence[Backlog], *, ok: bool) -> CatchUp:
+    """Return how long the slowest partition takes to catch up. A group without backlogs has caught up.
+
+    A group that is `ok` has not been observed for long enough to say that it never catches up.
     """
-    if lag <= 0:
-        return CatchUp("now", 0.0, 0.0)
-    if not rates:
-        return UNKNOWN
-    nets = [_net(one) for one in rates]
-    fastest, slowest = max(nets), min(nets)
-    equal = all(one.produced > 0 and abs(one.net) <= STEADY_SHARE * one.produced for one in rates)
-    if equal or (slowest <= 0 and lag <= STEADY_LAG_S * min(one.consumed for one in rates)):
-        return CatchUp("keeps up")
-    if fastest <= 0:
-        return CatchUp("never at this rate")
-    low_s, low = lag / fastest, _duration(lag / fastest)
-    if slowest <= 0:
-        return CatchUp(f"{low} or never", low_s)
-    high_s, high = lag / slowest, _duration(lag / slowest)
+    if not backlogs:
+        return NOW
+    low_s = high_s = 0.0
+    for lag, rates in backlogs:
+        seconds = [lag / net if (net := _net(one)) > 0 else math.inf for one in rates if one is not None]
+        if len(seconds) < len(rates):
+            return UNKNOWN
+        low_s, high_s = max(low_s, min(seconds)), max(high_s, *seconds)
+    if low_s == math.inf:
+        return UNKNOWN if ok else CatchUp("never at this rate")
+    low = _duration(low_s)
+    if high_s == math.inf:
+        return CatchUp(f"≥ {low}", low_s)
+    high = _duration(high_s)
     return CatchUp(low if low == high else f"{low} to {high}", low_s, high_s)
 
 

@@ -62,10 +62,11 @@ def read_group(reader: PointReader, group: str, *, at_ms: int) -> GroupState | N
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    states = read_groups(reader, at_ms=at_ms, group=group)
+    round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms  # a round may end between the two requests
+    states = read_groups(reader, at_ms=round_ms, group=group)
     if not states or states[0].gone or not states[0].partition_count:
         return states[0] if states else None  # points that are there are of partitions that have been deleted
-    return replace(states[0], partitions=tuple(read_partitions(reader, at_ms=at_ms, group=group).get(group, ())))
+    return replace(states[0], partitions=tuple(read_partitions(reader, at_ms=round_ms, group=group).get(group, ())))
 
 
 def read_partitions(reader: PointReader, *, at_ms: int, group: str | None = None) -> dict[str, list[PartitionState]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.formatting import number
-from tallystream_dashboards.lag.catch_up import UNKNOWN, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.samples import Rates, total
 from tallystream_dashboards.lag.status import Evaluation, Status, evaluate_group
 from tallystream_dashboards.lag.time_lag import TimeLag, worst
@@ -99,26 +99,27 @@ def worst_partitions_first(states: Iterable[PartitionState]) -> list[PartitionSt
 def group_state(
     group: str,
     partitions: Iterable[PartitionState],
-    rates: Iterable[tuple[Rates | None, Rates | None]],
+    backlogs: Sequence[Backlog],
     *,
     seen_ms: int,
     members: int | None = None,
     broker_state: str = "",
 ) -> GroupState:
-    """Return a group's state. `rates` has each partition's rates over the window and over the newer half of it."""
+    """Return a group's state. `backlogs` are those of the partitions that are late."""
     states = worst_partitions_first(partitions)
     lags = [state.lag for state in states if state.lag is not None]
     lag = sum(lags) if lags else None
-    totals = [total([one for one in period if one is not None]) for period in zip(*rates, strict=True) if any(period)]
+    rates = [one.rates for one in states if one.rates is not None]
+    evaluation = evaluate_group([(state.name, state.evaluation) for state in states])
     stale, unknown = [one for one in states if one.stale], [one for one in states if one.lag is None]
     state = GroupState(
         group=group,
         lag=lag,
         # A partition without a lag has no time lag; it does not make the time lag of the group unknown.
         time_lag=worst([one.time_lag for one in states if one.lag is not None]),
-        rates=totals[0] if totals else None,
-        catch_up=UNKNOWN if lag is None or stale else time_to_catch_up(lag, totals),
-        evaluation=evaluate_group([(state.name, state.evaluation) for state in states]),
+        rates=total(rates) if rates else None,
+        catch_up=UNKNOWN if lag is None or stale else time_to_catch_up(backlogs, ok=evaluation.status is Status.OK),
+        evaluation=evaluation,
         partitions=tuple(states),
         seen_ms=seen_ms,
         max_lag=max(lags, default=None),

@@ -4,6 +4,11 @@ The rules are Burrow's (its wiki page "Consumer Lag Evaluation Rules"), adapted 
 broker, which does not say when a group last committed. Therefore a commit is detected when the offset has moved. A
 group that makes no progress is STALL if it has members, else STOP. The time without progress begins when there is lag,
 so that the first record after an idle period raises no alarm.
+
+WARN is slow to begin and slow to end. A partition is late if its oldest unconsumed record is older than allowed. WARN
+begins when it was late in the whole window and the lag did not fall, or when it is late beside a partition that is not
+OK. It ends when the partition was late at no time of the window. So a group changes between OK and WARN at most once a
+window: of two windows that overlap, the one can't be late throughout and the other never.
 """
 
 from __future__ import annotations
@@ -22,9 +27,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.offsets import PartitionOffsets
     from tallystream_dashboards.lag.samples import OffsetSample
     from tallystream_dashboards.lag.time_lag import TimeLag
-
-SLOTS = 10
-"""Burrow evaluates ten commits; this module evaluates the lowest lag of each tenth of the window."""
 
 
 class Status(IntEnum):
@@ -51,8 +53,8 @@ class Rules:
         window_s: the length of the sliding window in seconds.
         allowed_lag: a lag of at most this many records counts as no lag.
         stop_after_s: the status is STALL or STOP after more seconds without progress; None: half the window.
-        warn_age_s, err_age_s: the status is WARN or ERR if the oldest unconsumed record is older, in seconds; None: the
-            age is not evaluated.
+        warn_age_s: a partition is late if its oldest unconsumed record is older, in seconds.
+        err_age_s: the status is ERR if the oldest unconsumed record is older, in seconds; None: never by its age.
 
     Raises:
         ConfigError: a number is out of its bounds.
@@ -61,7 +63,7 @@ class Rules:
     window_s: float = 120.0
     allowed_lag: int = 0
     stop_after_s: float | None = None
-    warn_age_s: float | None = None
+    warn_age_s: float = 30.0
     err_age_s: float | None = None
 
     @property
@@ -76,9 +78,14 @@ class Rules:
             raise ConfigError("--allowed-lag", self.allowed_lag, "give a number of records, 0 or more")
         if not 0 < self.max_idle_s < self.window_s:
             raise ConfigError("--stop-after", self.max_idle_s, "give seconds above 0 and below those of --window")
-        for option, value in (("--warn-age", self.warn_age_s), ("--err-age", self.err_age_s)):
-            if value is not None and not value > 0:
-                raise ConfigError(option, value, "give seconds above 0")
+        if not self.warn_age_s >= 0:
+            raise ConfigError("--warn-age", self.warn_age_s, "give seconds, 0 or more")
+        if self.err_age_s is not None and not self.err_age_s > 0:
+            raise ConfigError("--err-age", self.err_age_s, "give seconds above 0")
+
+    def is_late(self, waiting: int, time_lag: TimeLag | None) -> bool:
+        """Return whether a partition is late in which so many records wait."""
+        return waiting > self.allowed_lag and time_lag is not None and time_lag.seconds > self.warn_age_s
 
 
 class Evaluation(NamedTuple):
@@ -103,12 +110,13 @@ def evaluate_partition(
     members: int | None,
     now_ms: int,
     rules: Rules,
+    warned: bool = False,
     open_from: int | None = None,
 ) -> Evaluation:
     """Return the evaluation of a partition by its samples, the last of which is current, and by its time lag.
 
     `members` is the number of the group's members, `open_from` the offset where an open transaction begins, the last
-    stable offset; None: it is not known.
+    stable offset; None: it is not known. `warned` is that of `evaluate_samples`.
     """
     if offsets.committed is None:
         return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
@@ -120,7 +128,9 @@ def evaluate_partition(
     elif waiting > rules.allowed_lag and offsets.left:
         evaluation = Evaluation(Status.WARN, _LEFT.format(waiting))
     else:
-        evaluation = evaluate_samples(samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted)
+        evaluation = evaluate_samples(
+            samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted, warned=warned
+        )
         if time_lag is not None:
             evaluation = _by_age(evaluation, time_lag.seconds, rules=rules)
     if open_from is not None and open_from < offsets.end and evaluation.status in STOPPED:
@@ -132,27 +142,37 @@ def evaluate_partition(
 
 
 def evaluate_samples(
-    samples: Sequence[OffsetSample], members: int | None, *, now_ms: int, rules: Rules, deleted: int = 0
+    samples: Sequence[OffsetSample],
+    members: int | None,
+    *,
+    now_ms: int,
+    rules: Rules,
+    deleted: int = 0,
+    warned: bool = False,
 ) -> Evaluation:
     """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
 
-    Of the lag, `deleted` offsets wait no longer, because they were deleted.
+    Of the lag, `deleted` offsets wait no longer, because they were deleted. `warned`: the partition was WARN or worse,
+    or is late in a group that was.
 
-    The first rule that applies decides: no samples, NOTFOUND; no lag now, OK; no progress for longer than the rules'
-    `max_idle_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of
-    the window, OK; samples over less than half a window, OK; lag that never fell, WARN; else OK. If the status is OK
-    after half of `max_idle_s` without progress, the evaluation is notable.
+    The first rule that applies decides: no samples, NOTFOUND; records that wait without progress for longer than the
+    rules' `max_idle_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; late in the whole
+    window and the lag not lower than when it began, WARN; `warned` and late at some time of the window, WARN; else OK.
+    If the status is OK after half of `max_idle_s` without progress, the evaluation is notable.
     """
     window = _window(samples, now_ms, rules)
     if not window:
         return Evaluation(Status.NOTFOUND, f"No offsets were read in the last {rules.window_s:g} s.")
     last = window[-1]
-    if last.lag <= rules.allowed_lag:
-        return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
     idle_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if idle_s > rules.max_idle_s:
         return _without_progress(last.lag - deleted, members, idle_s, rules)
-    evaluation = _with_progress(window, now_ms, rules)
+    highest = _rewound_from(window, rules)
+    if highest is not None:
+        return Evaluation(
+            Status.REWIND, f"The committed offset went back from {highest:,}; it is {last.committed:,} now."
+        )
+    evaluation = _by_lateness(window, now_ms, rules, warned=warned)
     if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
         waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
         return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
@@ -174,33 +194,29 @@ def _past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> 
     return Evaluation(Status.NOTFOUND, f"{what}.")
 
 
-def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Evaluation:
-    last = window[-1]
-    highest = _rewound_from(window, rules)
-    if highest is not None:
-        return Evaluation(
-            Status.REWIND, f"The committed offset went back from {highest:,}; it is {last.committed:,} now."
-        )
-    if any(sample.lag <= rules.allowed_lag for sample in window):
-        return Evaluation(Status.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
-    observed_s = (last.ts_ms - window[0].ts_ms) / 1000
-    if observed_s < rules.window_s / 2:
-        return Evaluation(Status.OK, f"The lag is {last.lag:,}; it has been observed for only {observed_s:.0f} s.")
-    lows = _lows(window, rules, now_ms)
-    if all(b >= a for a, b in pairwise(lows)):
-        return Evaluation(
-            Status.WARN,
-            f"It makes progress, but in {observed_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
-        )
-    return Evaluation(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
+def _by_lateness(window: Sequence[OffsetSample], now_ms: int, rules: Rules, *, warned: bool) -> Evaluation:
+    first, last = window[0], window[-1]
+    behind = f"over {rules.warn_age_s:g} s behind"
+    begin_ms = now_ms - round(rules.window_s * 1000)
+    always_late = first.ts_ms <= begin_ms and all(sample.late for sample in window)
+    late_ms = [sample.ts_ms for sample in window if sample.late and sample.ts_ms > begin_ms]
+    if last.late:
+        seconds = (last.ts_ms - first.ts_ms) / 1000
+        change = f"in {seconds:.0f} s the lag went from {first.lag:,} to {last.lag:,}"
+        warn = warned or (always_late and last.lag >= first.lag)
+        return Evaluation(Status.WARN if warn else Status.OK, f"It is {behind}; {change}.")
+    if warned and late_ms:
+        was = f"It was {behind} {(now_ms - late_ms[-1]) / 1000:.0f} s ago; the lag is {last.lag:,} now"
+        return Evaluation(Status.WARN, f"{was}. It is OK {rules.window_s:g} s after it was last late.")
+    return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
 
 
 def _by_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
     """Return the evaluation, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
-    for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
-        if limit_s is not None and seconds > limit_s and evaluation.status < min(status, Status.REWIND):
-            return Evaluation(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
-    return evaluation
+    limit_s = rules.err_age_s
+    if limit_s is None or seconds <= limit_s or evaluation.status >= Status.REWIND:
+        return evaluation
+    return Evaluation(Status.ERR, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
 
 
 def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
@@ -231,8 +247,8 @@ def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[
     at most `MAX_GAP_MS` earlier. It is also valid after a longer gap if there was lag and the offset is still the same.
     """
     begin_ms = now_ms - round(rules.window_s * 1000)
-    inside = [sample for sample in samples if begin_ms <= sample.ts_ms <= now_ms]
-    before = next((sample for sample in reversed(samples) if sample.ts_ms < begin_ms), None)
+    inside = [sample for sample in samples if begin_ms < sample.ts_ms <= now_ms]
+    before = next((sample for sample in reversed(samples) if sample.ts_ms <= begin_ms), None)
     if before is None:
         return inside
     recent = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= MAX_GAP_MS
@@ -269,13 +285,3 @@ def _without_progress(lag: int, members: int | None, idle_s: float, rules: Rules
         count = "1 member" if members == 1 else f"{members:,} members"
         return Evaluation(Status.STALL, f"{waiting}, although the group has {count}.")
     return Evaluation(Status.STOP, f"{waiting}; the group has no members." if members == 0 else f"{waiting}.")
-
-
-def _lows(window: Sequence[OffsetSample], rules: Rules, now_ms: int) -> list[int]:
-    """Return the lowest lag of each tenth of the window: the lag just after a commit, which Burrow evaluates, too."""
-    slot_ms = rules.window_s * 1000 / SLOTS
-    lows: dict[int, int] = {}
-    for sample in window:
-        slot = -int((now_ms - sample.ts_ms) // slot_ms)
-        lows[slot] = min(sample.lag, lows.get(slot, sample.lag))
-    return [lows[slot] for slot in sorted(lows)]

@@ -17,6 +17,7 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
+from tallystream_dashboards.data.home import read_home
 from tallystream_dashboards.data.lines import RANGES
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import banner, components
@@ -25,7 +26,7 @@ from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
-from tallystream_dashboards.page.views import lag, metrics, runbook
+from tallystream_dashboards.page.views import home, lag, metrics, runbook
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -120,7 +121,7 @@ def _draw(
 ) -> Selection:
     """Draw the top and the chosen view, and return the selection that it shows."""
     groups = read_groups_now(reader, period)
-    banner.draw_banner(reader, settings, selection, period, groups, zone=zone)
+    observed = banner.draw_banner(reader, settings, selection, period, groups, zone=zone)
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
     )
@@ -135,6 +136,12 @@ def _draw(
         return shown
     as_of(grafana=grafana_link(settings, selection))
     if selection.view == "runbook":
+        return selection
+    if selection.view == "home":
+        if reader.measurements():
+            home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection)
+        else:
+            components.empty_store()
         return selection
     if groups.round_ms is None:
         (components.no_lag if reader.measurements() else components.empty_store)()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.observed import read_observed
+from tallystream_dashboards.data.observed import Observed, read_observed
 from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page.links import page_link, runbook_link
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.lines import Period
-    from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.data.problems import Problem
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 
 SHOWN = 3
-"""How many problems are shown at once. The others are behind a button."""
+"""How many problems of one kind are shown at once. The others are behind a button."""
 MAX_PROBLEMS = 50
 """How many problems are listed."""
 OBSERVED_MS = 10_000
@@ -42,16 +41,18 @@ def draw_banner(
     groups: GroupsNow,
     *,
     zone: tzinfo,
-) -> None:
-    """Draw whether everything is well; nothing over an empty store."""
+) -> Observed:
+    """Draw whether everything is well, and return what that is based on; draw nothing over an empty store."""
     if groups.round_ms is None and not reader.measurements():
-        return
+        return Observed()
     # Of now it is valid for a time, of the past for its moment only.
     slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
-    found = problems(groups, _observed(settings.store.spec, slot, reader, period), now_ms=period.end_ms)
+    observed = _observed(settings.store.spec, slot, reader, period)
+    found = problems(groups, observed, now_ms=period.end_ms)
     clock = components.clock(zone, period.end_ms)
     lag_known = groups.round_ms is not None
     st.html(banner(found, settings, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
+    return observed
 
 
 # Streamlit leaves parameters that begin with an underscore out of the key.
@@ -94,30 +95,39 @@ def banner(
     if found:
         severity = "critical" if any(problem.severity == "critical" for problem in found) else "warning"
     sentence = headline(found, lag_known=lag_known, past=selection.at is not None)
-    items = [_item(problem, settings, selection, clock, now_ms=now_ms) for problem in found[:MAX_PROBLEMS]]
-    shown, others = "".join(items[:SHOWN]), "".join(items[SHOWN:])
-    more = f"<details><summary>{len(found) - SHOWN} more</summary><ol>{others}</ol></details>" if others else ""
-    listed = f"<ol>{shown}</ol>{more}" if found else ""
+    kinds: dict[str, list[Problem]] = {}
+    for problem in found[:MAX_PROBLEMS]:
+        kinds.setdefault(problem.slug, []).append(problem)
+    items = [_kind(kind, settings, selection, clock, now_ms=now_ms) for kind in kinds.values()]
+    listed = f"<ol>{''.join(items)}</ol>" if found else ""
     return (
         f'<section class="banner {severity}" aria-label="State of the system">'
         f'<div role="status"><h2>{sentence}</h2></div>{listed}</section>'
     )
 
 
-def _item(
-    problem: Problem, settings: PageSettings, selection: Selection, clock: Callable[[int], str], *, now_ms: int
+def _kind(
+    kind: Sequence[Problem], settings: PageSettings, selection: Selection, clock: Callable[[int], str], *, now_ms: int
 ) -> str:
+    """Return the problems of one kind, with what to do about all of them."""
+    items = [_item(problem, selection, clock, now_ms=now_ms) for problem in kind]
+    more = f"<details><summary>{len(items) - SHOWN} more</summary>{''.join(items[SHOWN:])}</details>"
+    runbook = runbook_link(settings, kind[0].slug)
+    # The runbook opens beside the page, so that the problem stays in view.
+    return (
+        f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(kind[0].action)} "
+        f'<a href="{escape(runbook)}" target="_blank">Runbook: {kind[0].slug}</a></p></li>'
+    )
+
+
+def _item(problem: Problem, selection: Selection, clock: Callable[[int], str], *, now_ms: int) -> str:
     since = ""
     if problem.since_ms is not None:
         ago = formatting.duration((now_ms - problem.since_ms) / 1000)
         since = f" since {clock(problem.since_ms)} ({ago})"
-    runbook = runbook_link(settings, problem.slug)
-    # The runbook opens beside the page, so that the problem stays in view.
     return (
-        f'<li><p><span class="severity">{problem.severity}</span><strong>{_text(problem.what)}</strong>{since}</p>'
-        f"<p>{_text(problem.why)}</p><p>What to do: {_text(problem.action)}</p>"
-        f'<p><a href="{escape(runbook)}" target="_blank">Runbook: {problem.slug}</a>'
-        f'<a href="{escape(page_link(problem.details, selection))}">Details</a></p></li>'
+        f'<p><span class="severity">{problem.severity}</span><strong>{_text(problem.what)}</strong>{since}</p>'
+        f'<p>{_text(problem.why)} <a href="{escape(page_link(problem.details, selection))}">Details</a></p>'
     )
 
 

@@ -91,6 +91,14 @@ def empty_store() -> None:
     )
 
 
+def no_app() -> None:
+    """Draw what to do if there is no sum in the store."""
+    st.info(
+        "No application has reported yet. Embed the reporter (`tallystream.report`), and run the aggregator.",
+        icon=":material/hourglass_empty:",
+    )
+
+
 def no_lag() -> None:
     """Draw what to do if there is no lag in the store."""
     st.info(

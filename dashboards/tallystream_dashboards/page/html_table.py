@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from tallystream_dashboards import formatting
@@ -49,9 +49,17 @@ MAX_DIGITS = 4
 """The digits of the values in a sparkline's text."""
 
 
-_WORDS = {"Group", "Topic", "Why", "Metric", "Tags", "Event"}
+class Link(NamedTuple):
+    """A text that leads to an address of the page."""
+
+    text: str
+    address: str
+
+
+_WORDS = {"Group", "Topic", "Why", "Metric", "Tags", "Event", "App", "Main sum"}
 _NUMBERS = {
     *("Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End", "Sum", "Mean"),
+    *("Rate/s", "p50", "p99", "Living", "Ended", "Silent", "Lost", "Twice"),
     *("Living instances", "Living lives", "Counted from", "Position", "Offsets"),
 }
 
@@ -86,6 +94,8 @@ def _kind(name: str) -> str:
 
 
 def _cell(value: Any, colors: Mapping[str, str]) -> str:
+    if isinstance(value, Link):
+        return f'<a href="{escape(value.address)}">{escape(value.text)}</a>'
     if isinstance(value, str):
         return f"<span>{escape(value)}</span>"
     if isinstance(value, list):

@@ -41,6 +41,8 @@ class MetricsView:
     `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
     instances, if the shipper writes them; `own_metrics` are those of the reporters. For the view of records processed
     twice, `apps` and `names` are only those with positions, unless there are none. Sums are valid until `until_ms`.
+    `chosen` begins with the total over tags, if there are several sums; `metrics` has the same sums at the same moment.
+    The percentiles are those of the first of `chosen` that has some.
     """
 
     apps: tuple[str, ...]
@@ -49,6 +51,8 @@ class MetricsView:
     metric: str | None
     chosen: tuple[sums.Metric, ...]
     over_time: ChartData
+    rates: ChartData
+    percentiles: ChartData
     instances: ChartData
     metrics: tuple[sums.Metric, ...]
     own_metrics: tuple[sums.Metric, ...]
@@ -70,7 +74,11 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
     shown = names[: sums.MAX_MEASUREMENTS]
-    newest = [series for name in shown for series in sums.read_sums(reader, name, at_ms=period.until_ms)]
+    newest = [
+        series
+        for name in shown
+        for series in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
+    ]
     metrics = sums.metrics(newest)
     offered = (_with_positions(metrics) if selection.view == "twice" else []) or metrics
     apps = sorted({metric.app for metric in offered})
@@ -80,8 +88,12 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
     metric_names = sorted({metric.name for metric in offered if metric.app == app})
     name = _kept(selection.metric, metric_names, selection) or _default([one for one in offered if one.app == app])
     types = {metric.type for metric in of_app if metric.name == name}
-    chosen = _history(reader, name, types, app, period) if name and types else []
-    as_of_ms = max((metric.changed_ms for metric in metrics), default=None)
+    read = _history(reader, name, types, app, period) if name and types else []
+    # They are newer than those that were read before, so the table has them, too.
+    of_app = [*(one for one in of_app if one.name != name), *read]
+    of_app.sort(key=lambda one: (one.name, one.tags, one.type))
+    chosen = sums.with_totals(read)
+    as_of_ms = max((metric.changed_ms for metric in (*metrics, *read)), default=None)
     until_ms = max(round_ms or 0, as_of_ms or 0)
     start_ms, end_ms, _ = period
     return MetricsView(
@@ -91,6 +103,8 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         metric=name,
         chosen=tuple(chosen),
         over_time=chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
+        rates=chart_data([one.rates(start_ms, min(end_ms, until_ms)) for one in chosen], start_ms, end_ms),
+        percentiles=chart_data(_percentiles(chosen), start_ms, end_ms, until_ms=until_ms),
         instances=chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
@@ -110,6 +124,11 @@ def _lines(chosen: Sequence[sums.Metric], field: str) -> list[Line]:
         line if labels[line.label] == 1 else replace(line, label=f"{line.label} ({metric.type})")
         for metric, line in zip(chosen, lines, strict=True)
     ]
+
+
+def _percentiles(chosen: Sequence[sums.Metric]) -> list[Line]:
+    lines = [[replace(one.line(name), label=name) for name in sums.PERCENTILES] for one in chosen]
+    return next((of_one for of_one in lines if of_one[0].times_ms), [])
 
 
 def _by_instance(reader: PointReader, name: str | None, app: str | None, period: Period) -> ChartData:

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.data.lines import Line
-from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, noun, value_text, with_totals
 from tallystream_dashboards.lag import time_lag
+from tallystream_dashboards.page.html_table import Link
+from tallystream_dashboards.page.links import page_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tallystream_dashboards.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.data.home import Home
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.page.metrics_data import Event
+    from tallystream_dashboards.page.url_state import Selection
 
 Clock: TypeAlias = "Callable[[int], str]"
 """A function that returns epoch milliseconds as text, in the visitor's time zone."""
@@ -30,8 +34,8 @@ MAX_UNFILTERED = 20
 MINUTE_MS = 60_000
 
 
-def sums(metrics: Sequence[Metric], clock: Clock) -> Table:
-    """Return the table of sums."""
+def sums(metrics: Sequence[Metric], clock: Clock, *, at_ms: int) -> Table:
+    """Return the table of sums, with totals over tags and with rates at `at_ms`."""
     return [
         {
             "Metric": metric.name,
@@ -39,13 +43,38 @@ def sums(metrics: Sequence[Metric], clock: Clock) -> Table:
             "Type": metric.type,
             "Sum": formatting.number(metric.value.last)
             + (f" {noun(metric.type).lower()}" if metric.type in DISTRIBUTIONS else ""),
-            "Mean": mean_text(metric.type, metric.mean),
+            "Rate/s": formatting.rate(metric.rate(at_ms)),
+            "Mean": value_text(metric.type, metric.mean),
+            "p50": value_text(metric.type, metric.percentile("p50")),
+            "p99": value_text(metric.type, metric.percentile("p99")),
             "Living instances": metric.newest("instances"),
             "Living lives": metric.newest("lives"),
             "Last change": clock(metric.changed_ms),
         }
-        for metric in metrics
+        for metric in with_totals(metrics)
     ]
+
+
+def apps(home: Home, selection: Selection) -> Table:
+    """Return the table of apps. Each name leads to the app's metrics."""
+    return [
+        {
+            "App": Link(one.name, page_link({"view": "metrics", "app": one.name}, selection)),
+            "Living": None if one.instances is None else one.instances.living,
+            "Main sum": "" if one.main is None else f"{one.main.name} {one.main.tags_text}".strip(),
+            "Sum": formatting.number(None if one.main is None else one.main.value.last),
+            "Rate/s": formatting.rate(None if one.main is None else one.main.rate(home.at_ms)),
+            "Trend": trend(one.trend),
+            "p99": "" if one.slowest is None else _slowest(one.slowest),
+            "Lag": one.lag,
+            "Twice": one.twice,
+        }
+        for one in home.apps
+    ]
+
+
+def _slowest(timer: Metric) -> str:
+    return f"{value_text(timer.type, timer.percentile('p99'))} {timer.name}"
 
 
 def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Clock, *, now_ms: int) -> Table:

@@ -19,13 +19,14 @@ MAX_AHEAD_MS = 60_000
 DEFAULT_RANGE = "15m"
 
 VIEWS = {
+    "home": "Applications",
     "groups": "Consumer groups",
     "metrics": "Metrics",
     "twice": "Processed twice",
     "runbook": "Runbook",
 }
 """The titles of the views by their names in the address."""
-DEFAULT_VIEW = "groups"
+DEFAULT_VIEW = "home"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,12 @@ class Selection:
 def parse(params: Mapping[str, str]) -> Selection:
     """Return the selection in the address, with defaults for missing and unknown parameters.
 
-    The default view is the metrics if the address has an app or a metric, else the consumer groups.
+    The default view is the metrics if the address has an app or a metric, the consumer groups if it has a group, else
+    the applications.
     """
     period, at = params.get("range", DEFAULT_RANGE), moment(params.get("at"))
-    implied = "metrics" if params.get("app") or params.get("metric") else DEFAULT_VIEW
+    implied = "groups" if params.get("group") else DEFAULT_VIEW
+    implied = "metrics" if params.get("app") or params.get("metric") else implied
     view = params.get("view", implied)
     return Selection(
         view=view if view in VIEWS else implied,

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
 
-FOUND, NOTHING, UNREADABLE = 0, 1, 3
-"""Exit codes: there is something to show, there is nothing, the store can't be read."""
+FOUND, NOTHING, NOT_WELL, UNREADABLE = 0, 1, 1, 3
+"""Exit codes: there is something to show, there is nothing, something is not well, the store can't be read."""
+
+RETRY_S = 0.5
+"""Seconds between two reads while there is nothing to show yet."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -41,7 +44,7 @@ class Shown(NamedTuple):
 class TableSettings(ABC):
     """Settings of a command that shows a table from the store, or from the newest sums on a cluster.
 
-    `at_ms` is the moment to show, epoch ms; None: now.
+    `at_ms` is the moment to show, epoch ms; None: now. `wait_s` is how long to wait for something to show.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
@@ -52,10 +55,13 @@ class TableSettings(ABC):
     json: bool = False
     at_ms: int | None = None
     every_s: float = 2.0
+    wait_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.every_s <= 3600:
             raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
+        if not 0 <= self.wait_s <= 86_400:
+            raise ConfigError("--wait", self.wait_s, "give seconds from 0 to 86400")
         if self.watch and self.at_ms is not None:
             raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
 
@@ -78,7 +84,8 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
     """Write what a command shows to `out` (standard output), and return its exit code.
 
     With `watch`, do it again every `every_s` seconds, until SIGTERM or Ctrl-C. With `json` the output is for programs,
-    so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3.
+    so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3. With
+    `wait_s`, it is read again until there is something to show, for so many seconds at most.
     Must be called in the main thread.
 
     Raises:
@@ -86,10 +93,13 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
     """
     out = out or sys.stdout
     opened = _opener(settings.store)
+    deadline_s = clock() + settings.wait_s
     with stop_on_signals() as stop:
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
             text, problem, code = _read(settings, opened, at_ms)
+            if code != FOUND and clock() < deadline_s and not stop.wait(RETRY_S):
+                continue
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(text)
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")

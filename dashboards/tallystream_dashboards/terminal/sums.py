@@ -11,7 +11,6 @@ from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.lines import rate
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
 
-WINDOW_MS = 60_000
-"""The time over which a rate is computed."""
-
-_COLUMNS = ("APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "INSTANCES", "CHANGED")
-_RIGHT = frozenset({4, 5, 6})
+_COLUMNS = ("APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "INSTANCES", "CHANGED")
+_RIGHT = frozenset({4, 5, 6, 7, 8})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +33,7 @@ class SumsSettings(TableSettings):
 
     pattern: str | None = None
     app: str | None = None
+    all: bool = False
 
     def __post_init__(self) -> None:
         TableSettings.__post_init__(self)
@@ -50,9 +47,11 @@ class SumsSettings(TableSettings):
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
         """Return a line for each sum. The exit code is 0 if there are sums, 1 if there are none."""
-        found = read_sums(reader, at_ms=at_ms, pattern=self.pattern, app=self.app)
-        rates = [None if self.from_topic else rate_of(one, at_ms) for one in found]
-        return self.rows_or_json(list(map(sum_json, found, rates)), _table(found, rates, at_ms), _nothing(self))
+        pattern = self.pattern or ("*" if self.all else None)
+        found = read_sums(reader, at_ms=at_ms, pattern=pattern, app=self.app)
+        rated_ms = None if self.from_topic else at_ms
+        objects = [sum_json(one, rated_ms) for one in found]
+        return self.rows_or_json(objects, _table(sums.with_totals(found), rated_ms, at_ms), _nothing(self))
 
 
 def read_sums(
@@ -67,13 +66,13 @@ def read_sums(
         one
         for name in reader.measurements()
         if name not in LAGS and is_sum(name) and _is_selected(name, pattern)
-        for one in sums.read_sums(reader, name, at_ms=at_ms, window_ms=WINDOW_MS, app=app)
+        for one in sums.read_sums(reader, name, at_ms=at_ms, window_ms=sums.RATE_MS, app=app)
     ]
     return [metric for metric in sums.metrics(series) if metric.type]
 
 
 def _is_selected(name: str, pattern: str | None) -> bool:
-    return fnmatchcase(name, pattern) if pattern is not None else not name.startswith(sums.REPORTER)
+    return fnmatchcase(name, pattern) if pattern is not None else not name.startswith(sums.OWN)
 
 
 def _nothing(settings: SumsSettings) -> str:
@@ -83,7 +82,7 @@ def _nothing(settings: SumsSettings) -> str:
     return f"The {where} has no sum{of_app} {what}. Check the name, and that the {owner} runs."
 
 
-def _table(found: Sequence[sums.Metric], rates: Sequence[float | None], at_ms: int) -> str:
+def _table(found: Sequence[sums.Metric], rated_ms: int | None, at_ms: int) -> str:
     rows = [
         (
             one.app,
@@ -91,29 +90,30 @@ def _table(found: Sequence[sums.Metric], rates: Sequence[float | None], at_ms: i
             one.tags_text,
             one.type,
             formatting.number(one.value.last),
-            formatting.rate(rate_of_one),
+            formatting.rate(None if rated_ms is None else one.rate(rated_ms)),
+            sums.value_text(one.type, one.percentile("p50")),
+            sums.value_text(one.type, one.percentile("p99")),
             formatting.number(one.newest("instances")),
             f"{formatting.duration((at_ms - one.changed_ms) / 1000)} ago",
         )
-        for one, rate_of_one in zip(found, rates, strict=True)
+        for one in found
     ]
     return aligned([_COLUMNS, *rows], right=_RIGHT)
 
 
-def rate_of(metric: sums.Metric, at_ms: int) -> float | None:
-    """Return the growth a second of a count in the minute before `at_ms`; None for gauges and up-down counters."""
-    return None if metric.type in sums.GAUGES else rate(metric.value, window_ms=WINDOW_MS, at_ms=at_ms)
+def sum_json(metric: sums.Metric, rated_ms: int | None) -> dict[str, Any]:
+    """Return a sum, with its rate a second at `rated_ms`, as a JSON object.
 
-
-def sum_json(metric: sums.Metric, rate_per_s: float | None) -> dict[str, Any]:
-    """Return a sum with its rate a second as a JSON object. Times are epoch ms, and null stands for no value."""
+    Times are epoch ms, and null stands for no value. A distribution has its percentiles, too.
+    """
     return {
         "app": metric.app,
         "name": metric.name,
         "type": metric.type,
         "tags": dict(metric.tags),
         "value": metric.value.last,
-        "rate": rate_per_s,
+        "rate": None if rated_ms is None else metric.rate(rated_ms),
+        **({name: metric.percentile(name) for name in sums.PERCENTILES} if metric.type in sums.DISTRIBUTIONS else {}),
         "instances": metric.newest("instances"),
         "lives": metric.newest("lives"),
         "changed_ms": metric.changed_ms,

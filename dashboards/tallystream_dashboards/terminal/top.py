@@ -15,8 +15,8 @@ from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, json_lines
-from tallystream_dashboards.terminal.sums import rate_of, read_sums, sum_json
+from tallystream_dashboards.terminal.show import FOUND, NOT_WELL, Shown, TableSettings, aligned, json_lines
+from tallystream_dashboards.terminal.sums import read_sums, sum_json
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
@@ -44,7 +44,7 @@ class Overview:
             "well": not self.problems,
             "problems": list(self.problems),
             "groups": [group_json(state, partitions=False) for state in self.groups],
-            "sums": [sum_json(one, rate_of(one, self.at_ms)) for one in self.sums],
+            "sums": [sum_json(one, self.at_ms) for one in self.sums],
         }
 
 
@@ -53,10 +53,10 @@ class TopSettings(TableSettings):
     """Settings of `tallystream top`, those of every table."""
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return one screen, of rows that fit the terminal."""
+        """Return one screen, of rows that fit the terminal. The exit code is 0 if everything is well, 1 if not."""
         state = read_overview(reader, at_ms)
         text = json_lines([state.as_json()]) if self.json else screen(state, *shutil.get_terminal_size())
-        return Shown(text, "", FOUND)
+        return Shown(text, "", NOT_WELL if state.problems else FOUND)
 
 
 def read_overview(reader: PointReader, at_ms: int) -> Overview:
@@ -66,7 +66,7 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
         SinkUnavailableError: the store does not answer.
     """
     groups = read_groups_now(reader, Period(at_ms, at_ms, at_ms))
-    sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(rate_of(one, at_ms) or 0))
+    sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(one.rate(at_ms) or 0))
     observed = read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1)
     found = [_sentence(problem, at_ms) for problem in problems(groups, observed, now_ms=at_ms)]
     if groups.round_ms is None:
@@ -121,7 +121,7 @@ def _sums(state: Overview, rows: int) -> str:
     cells = [
         (
             formatting.number(one.value.last),
-            formatting.rate(rate_of(one, state.at_ms)),
+            formatting.rate(one.rate(state.at_ms)),
             formatting.number(one.newest("instances")),
             one.app,
             f"{one.name} {one.tags_text}".rstrip(),

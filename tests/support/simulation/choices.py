@@ -1,12 +1,9 @@
-"""Where the choices of a simulation come from: a seed, hypothesis, or nowhere. A choice of 0 is the harmless one."""
+"""Where the choices of a simulation come from: a seed, or nowhere. A choice of 0 is the harmless one."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import DataObject
+from typing import Protocol
 
 
 class Choices(Protocol):
@@ -33,16 +30,3 @@ class HarmlessChoices:
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
         """Return 0."""
         return 0
-
-
-class DrawnChoices:
-    """Choices that hypothesis draws, so that it can shrink them."""
-
-    def __init__(self, data: DataObject) -> None:
-        from hypothesis import strategies as st
-
-        self._data, self._integers = data, st.integers
-
-    def choose(self, n: int, what: str) -> int:
-        """Draw a number below n."""
-        return self._data.draw(self._integers(0, n - 1), label=what) if n > 1 else 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from support.schedules import TopicRecord
+    from support.replayed import TopicRecord
     from support.simulation.broker import Transaction
     from support.simulation.choices import Choices
     from support.simulation.processes import Process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.invalid_times import INVALID_TIMES
+from support.malformed import INVALID_TIMES
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.times import parse_time, parse_time_ms

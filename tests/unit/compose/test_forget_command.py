@@ -52,8 +52,8 @@ def test_json_has_everything() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "--instance, --metric"),
-        (["--instance", "a", "--metric", "b"], "--instance, --metric"),
+        ([], "--instance is not set; name the instance whose lives are removed, or a metric with --metric"),
+        (["--instance", "a", "--metric", "b"], "--metric: 'b' can't be used; leave it out, or --instance a"),
         (["--metric", "a", "--life", "x"], "--life: 'x' can't be used; give it with --instance"),
         (["--instance", "a", "--type", "counter"], "--type: 'counter' can't be used; give it with --metric"),
         (["--instance", "a", "--tag", "b=c"], "--tag: {'b': 'c'} can't be used; give it with --metric"),

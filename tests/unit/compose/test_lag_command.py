@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
+from support.malformed import INVALID_TIMES
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli import main

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -85,6 +86,14 @@ def test_the_named_files_exist(page: str) -> None:
     named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
     for path in named:
         assert (ROOT / path).exists(), path
+
+
+def test_the_modules_that_a_value_passes_exist() -> None:
+    """The lists of docs/architecture.md name them, from `inc()` to a point in InfluxDB."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"^(?:\d+\.|-) `(tallystream[\w.]*)`", text, re.MULTILINE)
+    assert len(named) > 30
+    assert not [name for name in named if importlib.util.find_spec(name) is None]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/running.md"])

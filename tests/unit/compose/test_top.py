@@ -47,7 +47,7 @@ def fill(path: Path, *, stopped: bool, groups: int = 1, sums: int = 2) -> str:
 def test_one_screen_has_the_answer_the_groups_and_the_sums(tmp_path: Path) -> None:
     """Without a terminal one screen is printed: what is not well first, then groups, then sums, the fastest first."""
     shown = CliRunner().invoke(main.app, ["top", "--store", fill(tmp_path / "store.db", stopped=True)])
-    assert shown.exit_code == 0
+    assert shown.exit_code == 1
     title, answer, empty, head, billing, _, sums, first, second = shown.stdout.splitlines()
     assert title.startswith("Tallystream ")
     assert answer.startswith("Group billing is ERR for ")
@@ -65,6 +65,7 @@ def test_everything_is_well(tmp_path: Path) -> None:
     """The first answer says so if no group is WARN or ERR, lag is collected and there are sums."""
     shown = CliRunner().invoke(main.app, ["top", "--store", fill(tmp_path / "store.db", stopped=False), "--once"])
     assert shown.stdout.splitlines()[1].rstrip() == "Everything is well. Groups: 1, none WARN or ERR."
+    assert shown.exit_code == 0
 
 
 def test_json_has_the_same(tmp_path: Path) -> None:

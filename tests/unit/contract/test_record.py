@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.malformed import BAD_METRICS, ODD, POISON
+from support.malformed import BAD_METRICS, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
 from tallystream_aggregator.table.records import decode as reading
@@ -87,26 +87,6 @@ def test_decoding_returns_the_encoded_snapshot(snapshot: record.Snapshot) -> Non
     assert json.loads(encoded)["v"] == 1
 
 
-@examples(150)
-@given(snapshots, st.sampled_from([{}, {"x": 1}, {"x": {"y": [1, {"z": None}]}}, {"x": "[[[{{{"}]), st.booleans())
-def test_both_decoders_of_the_table_return_the_same(
-    snapshot: record.Snapshot, unknown: dict[str, Any], ascii_only: bool
-) -> None:
-    """The table decodes most records with msgspec and the others with the standard library, with equal results."""
-    document = json.loads(record.encode(snapshot)) | unknown
-    encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
-    fast, slow = reading.read_value(encoded, 100), reading._read_leniently(encoded.decode(), 100)
-    assert isinstance(fast, reading.DecodedSnapshot)
-    assert fast.value in {encoded, None}
-    assert fast._replace(value=None) == slow == reading.DecodedSnapshot(snapshot)
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_unusual_records_in_the_short_form_are_decoded(odd: bytes) -> None:
-    """Unknown fields may have any value, and the last value of a repeated field counts."""
-    assert isinstance(reading.read_value(odd, 100), record.ShortForm)
-
-
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
 def test_invalid_bytes_are_unreadable_with_a_reason(poison: bytes) -> None:
     """No bytes raise an exception: the result is a reason."""
@@ -170,13 +150,6 @@ def test_unknown_fields_are_ignored() -> None:
     """Unknown fields of the header and of metrics are ignored, so that a later version may add some."""
     extended = value({"type": "counter", "name": "n", "count": 1, "unit": "kg"}, host={"name": "a"})
     assert record.decode(extended).metrics == [record.Counter(name="n", count=1)]
-
-
-def test_the_limit_of_nesting_is_constant() -> None:
-    """64 levels are decoded and 65 are not, independent of the interpreter's recursion limit."""
-    for levels, wanted in ((63, record.ShortForm), (64, Refusal)):
-        nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
-        assert isinstance(reading.read_value(nested, 100), wanted)
 
 
 def test_nan_is_published_as_null_and_only_that_metric_is_rejected() -> None:

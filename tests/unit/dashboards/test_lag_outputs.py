@@ -80,7 +80,7 @@ def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
 
 
 def test_groups_are_served_as_json(tmp_path: Path) -> None:
-    """There are all groups and one group by its quoted name. An unknown group is 404; other paths are not answered."""
+    """There are all groups and one group by its quoted name. For another path the answer lists all."""
     api = LagApi(2, lambda: LocalStore(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
     assert get(api, "/v1/groups")[0] == 503
     assert api.metrics().status == 503
@@ -96,7 +96,9 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
     assert (status, one["seconds"], one["exact"], one["uncommitted_records"]) == (200, 4.0, False, 3)
     assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
     assert get(api, "/v1/groups/nobody")[0] == 404
-    assert api.groups("/v2/groups") is None
+    status, other = get(api, "/v2/groups")
+    assert status == 404
+    assert str(other["error"]).startswith("there is no /v2/groups; there are /v1/groups, /v1/groups/GROUP")
     assert api.metrics().status == 200
     api.publish(replace(newest(), ts_ms=T0 + 5000))
     assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text

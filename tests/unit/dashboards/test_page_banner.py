@@ -52,7 +52,7 @@ def test_without_lag_nothing_is_said_to_be_well() -> None:
 def test_a_problem_has_its_time_and_links() -> None:
     """There are the time, the reason, what to do, the runbook's section, and the details in the same period."""
     html = unescape(drawn([CRITICAL]))
-    assert f"<strong>Group a is ERR</strong> since {NOW - 60_000} (1 min)</p><p>Why.</p>" in html
+    assert f"<strong>Group a is ERR</strong> since {NOW - 60_000} (1 min)</p><p>Why. <a" in html
     assert "What to do: Run tallystream lag" in html
     assert 'href="?view=runbook&section=lag-status"' in html
     assert 'href="?view=groups&group=a%26b&range=1h"' in html
@@ -60,8 +60,10 @@ def test_a_problem_has_its_time_and_links() -> None:
 
 
 def test_many_problems_are_behind_a_button() -> None:
-    """Three problems are shown at once. The others can be opened, up to a maximum."""
-    html = drawn([CRITICAL] * 60)
-    assert html.partition("<details>")[0].count("<li>") == 3
-    assert "<summary>57 more</summary>" in html
-    assert html.count("<li>") == MAX_PROBLEMS
+    """Of a kind three are shown at once. The others can be opened, up to a maximum. What to do is there once."""
+    html = drawn([CRITICAL] * 59 + [WARNING])
+    assert html.partition("<details>")[0].count("<strong>") == 3
+    assert f"<summary>{MAX_PROBLEMS - 3} more</summary>" in html
+    assert html.count("<strong>") == MAX_PROBLEMS
+    assert html.count("What to do") == 1
+    assert drawn([CRITICAL, WARNING, CRITICAL]).count("What to do") == 2

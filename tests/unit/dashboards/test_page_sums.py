@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
-from tallystream_dashboards.data.sums import metrics
+from tallystream_dashboards.data.sums import metrics, with_totals
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
@@ -49,3 +49,32 @@ def test_a_gauge_without_a_living_instance_has_no_value() -> None:
         ]
     )
     assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
+
+
+def test_a_total_adds_up_what_differs_in_tags_only() -> None:
+    """It comes before its parts. Instances may have several parts, so the most count. Gauges have no total."""
+    found = with_totals(
+        metrics(
+            [
+                series("c", "count", {1: 4, 3: 6}, topic="a"),
+                series("c", "count", {2: 10}, topic="b"),
+                series("c", "instances", {1: 2}, topic="a"),
+                series("c", "instances", {2: 3}, topic="b"),
+                series("g", "sum", {1: 2.5}, metric_type="gauge", topic="a"),
+                series("g", "sum", {1: 2.5}, metric_type="gauge", topic="b"),
+            ]
+        )
+    )
+    assert [one.tags_text for one in found] == ["total of 2", "topic=a", "topic=b", "topic=a", "topic=b"]
+    assert (found[0].value.times_ms, found[0].value.values) == ([1, 2, 3], [4, 14, 16])
+    assert found[0].newest("instances") == 3
+
+
+def test_rates_over_a_period_end_with_the_newest_one() -> None:
+    """A counter that grew by 60 in its second minute had a rate of 0 and then of 1 a second."""
+    (counter,) = metrics([series("c", "count", {0: 5, 60_000: 5, 120_000: 65})])
+    rates = counter.rates(0, 120_000)
+    assert (rates.at(60_000), rates.at(120_000)) == (0.0, 1.0)
+    assert counter.rate(120_000) == 1.0
+    (gauge,) = metrics([series("g", "sum", {0: 5.0, 60_000: 7.0}, metric_type="gauge")])
+    assert (gauge.rate(60_000), gauge.rates(0, 60_000).times_ms) == (None, [])

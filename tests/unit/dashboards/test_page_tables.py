@@ -17,7 +17,7 @@ from tallystream_dashboards.page.views.lag import worst_of
 
 
 def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
-    values = {"lag": lag, "time_lag": TimeLag(75), "catch_up": CatchUp("1 min or never", 60), "partition_count": 4}
+    values = {"lag": lag, "time_lag": TimeLag(75), "catch_up": CatchUp("≥ 1 min", 60), "partition_count": 4}
     return GroupState("g", Evaluation(status, "No progress."), 1000, **{**values, **known})  # type: ignore[arg-type]
 
 
@@ -49,16 +49,18 @@ def test_a_status_has_a_duration_from_a_minute_on() -> None:
 def sums_table(name: str, type_: str, **fields: float) -> tables.Table:
     """Return the table of one sum with these fields."""
     tags = {"app": "a", "metric_type": type_}
-    return tables.sums(metrics(Series(name, tags, field, [5], [value]) for field, value in fields.items()), str)
+    return tables.sums(
+        metrics(Series(name, tags, field, [5], [value]) for field, value in fields.items()), str, at_ms=5
+    )
 
 
 def test_a_distribution_shows_its_count_and_its_mean() -> None:
-    """A timer has a number of calls and a mean time, a histogram a number of values and their mean."""
-    (timer,) = sums_table("batch", "timer", count=1234, sum=15.425)
+    """A timer has a number of calls, a mean time and percentiles, a histogram a number of values and their mean."""
+    (timer,) = sums_table("batch", "timer", count=1234, sum=15.425, p50=0.012, p99=1.5)
     (histogram,) = sums_table("size", "histogram", count=4, sum=10.0)
-    assert [(one["Sum"], one["Mean"]) for one in (timer, histogram)] == [
-        ("1,234 calls", "12.5 ms"),
-        ("4 values", "2.50"),
+    assert [(one["Sum"], one["Mean"], one["p50"], one["p99"]) for one in (timer, histogram)] == [
+        ("1,234 calls", "12.5 ms", "12 ms", "1.5 s"),
+        ("4 values", "2.50", "", ""),
     ]
     assert [counted(type_, "x") for type_ in ("timer", "histogram", "position", "counter", "gauge")] == [
         "Calls of x",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from support.invalid_times import INVALID_TIMES
+from support.malformed import INVALID_TIMES
 from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
 
 

@@ -41,11 +41,12 @@ def store(tmp_path: Path) -> StoreSettings:
 
 
 def test_the_table_has_value_rate_instances_and_age(store: StoreSettings) -> None:
-    """Each sum has a line. The rate is the growth of a count over the last minute; a gauge has none."""
+    """Each sum has a line, after the total over tags. The rate is the growth over a minute; a gauge has none."""
     code, lines = printed(SumsSettings(store=store))
     assert code == 0
     assert [cells(line) for line in lines] == [
-        ["APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "INSTANCES", "CHANGED"],
+        ["APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "INSTANCES", "CHANGED"],
+        ["orders", "orders.processed", "total of 2", "counter", "227", "2", "1", "5 s ago"],
         ["orders", "orders.processed", "topic=a", "counter", "220", "2", "1", "5 s ago"],
         ["orders", "orders.processed", "topic=b", "counter", "7", "0", "1", "1 h ago"],
         ["orders", "queue.size", "gauge", "0.50", DASH, "1", "1 s ago"],
@@ -62,6 +63,19 @@ def test_a_pattern_and_an_app_select_sums(store: StoreSettings) -> None:
         1,
         ["The store has no sum of the app 'billing' named 'x'. Check the name, and that the shipper runs."],
     )
+
+
+def test_a_distribution_has_percentiles(tmp_path: Path) -> None:
+    """A timer's are times, and numbers in JSON. A counter has none. `--all` shows Tallystream's own metrics."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    tags = {"app": "orders", "metric_type": "timer"}
+    fields = {"count": 4, "sum": 1.0, "p50": 0.012, "p95": 0.5, "p99": 2.0, "instances": 1, "lives": 1}
+    own = sum_point("counter", 3, NOW_MS - 1_000, name="tallystream.reporter.sent")
+    write(store, [Point("batch", tags, fields, NOW_MS - 1_000), own])
+    _, (_, timer) = printed(SumsSettings(store=store))
+    assert cells(timer)[5:7] == ["12 ms", "2 s"]
+    _, lines = printed(SumsSettings(store=store, all=True, json=True))
+    assert [json.loads(line).get("p95") for line in lines] == [0.5, None]
 
 
 def test_json_has_one_object_a_line(store: StoreSettings) -> None:

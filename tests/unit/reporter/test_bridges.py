@@ -15,7 +15,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from support.interpreter import run_program
-from support.topic import Topic
+from support.steps import Topic
 from tallystream import ConfigError, MetricRegistry
 from tallystream.bridges.opentelemetry import OpenTelemetrySource
 from tallystream.bridges.prometheus import PrometheusSource

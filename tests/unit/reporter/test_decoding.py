@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
 from tallystream import record
 from tallystream.decoding import json_decoder, msgpack_decoder
 

@@ -64,23 +64,6 @@ def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None
     assert counts(bench.snapshots) == [100, 10, 10, 5]
 
 
-def test_two_addresses_of_a_cluster_are_one_destination() -> None:
-    """A second reporter to the same topic of the cluster is rejected before it sends anything."""
-    bench = KafkaBench()
-    bench.counter.inc(5)
-    assert bench.reporter.report_now()
-    other = bench.make(bootstrap_servers="other:9092")
-    with pytest.raises(ConfigError, match="another reporter reports it to 'metrics' of the same cluster"):
-        other.report_now()
-    assert other.stop()
-    assert counts(bench.snapshots) == [5]
-    bench.counter.inc()
-    assert bench.reporter.report_now()
-    assert counts(bench.snapshots) == [5, 6]
-    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
-        bench.make(bootstrap_servers="other:9092", instance="i-2").report_now()
-
-
 def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytest.LogCaptureFixture) -> None:
     """Its thread logs one error and sends nothing; it can be started again when the other one has stopped."""
     bench = KafkaBench(interval=0.01)

@@ -57,17 +57,6 @@ def test_a_reset_during_a_reading_is_detected() -> None:
     assert_count(registry, "c", 250)
 
 
-def test_streams_of_a_count_are_added_up() -> None:
-    """Each stream is reset by itself, and one that is no longer read keeps its value, so the sum never falls."""
-    adjuster = ResetAdjuster([Reading(Counter(name="c", count=100), None, "parents")])
-    counts = []
-    for stream, count in [("a", 5), ("b", 7), ("a", 6), ("a", 2), ("b", 8), ("parents", 101)]:
-        metric = adjuster.adjust(Reading(Counter(name="c", count=count), None, stream), 10.0)
-        assert isinstance(metric, Counter)
-        counts.append(metric.count)
-    assert counts == [5, 12, 13, 15, 16, 17]
-
-
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
 def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
     """With increments, absences and resets in any order, only unread increments are missing."""

@@ -21,7 +21,7 @@ from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, Refused, Series, SinkUnavailableError, send_in_halves, sift
-from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, connection_problem, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class InfluxStore:
             raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error
         except (HTTPError, OSError) as error:
             ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
-            unavailable = SinkUnavailableError(f"InfluxDB {self._url}: {error}.")
+            unavailable = SinkUnavailableError(f"InfluxDB {self._url}: {connection_problem(error)}.")
             raise (tls_error(error, self._url, ca, client) or unavailable) from error
 
     def _no_influxdb(self, why: str) -> ConfigError:

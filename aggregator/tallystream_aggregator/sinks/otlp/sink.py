@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, Refused, SinkUnavailableError, send_in_halves, sift
-from tallystream_aggregator.sinks.http import tls_error
+from tallystream_aggregator.sinks.http import connection_problem, tls_error
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class OtlpSink:
             return self._pool.request("POST", self._url, body=content, headers=self._headers, redirect=False)
         except urllib3.exceptions.HTTPError as error:
             ca = ("OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file)
-            raise (tls_error(error, self._url, ca) or self._unavailable(error)) from error
+            raise (tls_error(error, self._url, ca) or self._unavailable(connection_problem(error))) from error
 
     def _rejected(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point]) -> str | None:
         """Return why the receiver rejects a single point. Count and log what it rejects of several points."""
@@ -162,7 +162,7 @@ class OtlpSink:
             return ConfigError("OTEL_EXPORTER_OTLP_HEADERS", "***", f"{self._url} refuses access: {reason}")
         return ConfigError("--store", f"otlp:{self._url}", f"it answers {reason}: give the URL of an OTLP receiver")
 
-    def _unavailable(self, reason: object, retry_after_s: float = 0.0) -> SinkUnavailableError:
+    def _unavailable(self, reason: str, retry_after_s: float = 0.0) -> SinkUnavailableError:
         return SinkUnavailableError(f"OTLP {self._url}: {reason}.", retry_after_s=retry_after_s)
 
 

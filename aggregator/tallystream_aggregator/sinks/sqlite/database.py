@@ -43,7 +43,7 @@ def translated_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise _wrong(path, f"{error.strerror}: give a shorter path") from error
-        raise SinkUnavailableError(f"local store {path}: {error}.") from error
+        raise SinkUnavailableError(f"local store {path}: {error.strerror or error}.") from error
     except sqlite3.OperationalError as error:
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
     except msgspec.DecodeError as error:

@@ -81,14 +81,15 @@ class LagApi:
             None if self._succeeded else "the last round did not reach both the broker and the store"
         )
 
-    def groups(self, path: str) -> Response | None:
-        """Return the answer to `/v1/groups` and `/v1/groups/GROUP`, also with `?at=TIME`; None for another path."""
+    def groups(self, path: str) -> Response:
+        """Return the answer to `/v1/groups` and `/v1/groups/GROUP`, also with `?at=TIME`. Else list all."""
         try:
             parts = urlsplit(path)
         except ValueError:
             return _json(400, {"error": f"{path!r} is not a valid path"})
         if parts.path.rstrip("/") != GROUPS and not parts.path.startswith(f"{GROUPS}/"):
-            return None
+            routes = f"{GROUPS}, {GROUPS}/GROUP, each with ?at=TIME, /metrics, /healthz, /readyz"
+            return _json(404, {"error": f"there is no {parts.path}; there are {routes}"})
         group = unquote(parts.path.removeprefix(GROUPS).strip("/")) or None
         at = parse_qs(parts.query).get("at")
         if at is not None:

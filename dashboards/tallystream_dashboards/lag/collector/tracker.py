@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from tallystream_dashboards.lag.catch_up import Backlog
 from tallystream_dashboards.lag.reader import read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
@@ -19,9 +20,9 @@ from tallystream_dashboards.lag.state import (
     unread_partition,
     worst_first,
 )
-from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Rules, evaluate_partition
+from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Rules, Status, evaluate_partition
 from tallystream_dashboards.lag.storage import ENDS
-from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, max_observations
+from tallystream_dashboards.lag.time_lag import HISTORY_MS, EndOffsetHistory, max_observations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         PartitionOffsets,
         RoundOffsets,
     )
-    from tallystream_dashboards.lag.samples import Rates
+    from tallystream_dashboards.lag.status import Evaluation
     from tallystream_dashboards.lag.time_lag import TimeLag
 
 
@@ -138,8 +139,10 @@ class LagTracker:
         start_ms = now_ms - self._window_ms - MAX_GAP_MS
         for key, samples in read_samples(store, start_ms=start_ms, end_ms=now_ms + 1).items():
             self._samples[key] = OffsetSamples(self._window_ms)
+            ends = self._ends.get(key[1], EndOffsetHistory())
             for sample in samples:
-                self._samples[key].add(sample)
+                time_lag = ends.time_lag(sample.committed, now_ms=sample.ts_ms)
+                self._samples[key].add(sample._replace(late=self._rules.is_late(sample.lag, time_lag)))
 
     def _begin_again(self, ts_ms: int) -> None:
         """Forget what was observed: the clock was set back to `ts_ms`, so some of this time comes again."""
@@ -182,66 +185,82 @@ class LagTracker:
     def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int) -> GroupState:
         if before is not None and not before.gone and not group.complete and group.members is None:
             group = replace(group, members=before.members, state=before.broker_state)
-        states, rates = [], []
+        last = {} if before is None else {(one.topic, one.partition): one for one in before.partitions}
+        states, backlogs = [], []
         for one in group.partitions:
-            samples = self._add_sample(group.group, one, now_ms)
-            rates.append((None, None) if samples is None else samples.rates(now_ms))
-            states.append(self._partition(one, samples, rates[-1][0], group.members, now_ms))
-        states += self._unread_partitions(group, before)
-        return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
+            oldest = None if one.committed is None else one.committed + one.deleted
+            time_lag = self._ends[one.id].time_lag(oldest, now_ms=now_ms)
+            late = self._rules.is_late((one.lag or 0) - one.deleted, time_lag)
+            samples = self._add_sample(group.group, one, now_ms, late=late)
+            warned = _is_bad(last.get(one.id)) or (late and _is_bad(before))
+            evaluation = self._judge(one, samples, time_lag, group.members, now_ms, warned=warned)
+            rates = (None, None) if samples is None else samples.rates(now_ms)
+            if late or evaluation.status > Status.WARN:
+                backlogs.append(Backlog(one.lag or 0, rates))
+            states.append(
+                PartitionState(
+                    topic=one.topic,
+                    partition=one.partition,
+                    lag=one.lag,
+                    time_lag=time_lag,
+                    rates=rates[0],
+                    evaluation=evaluation,
+                    start=one.start,
+                    end=one.end,
+                    committed=one.committed,
+                )
+            )
+        states += self._unread_partitions(group, last)
+        return group_state(
+            group.group, states, backlogs, seen_ms=now_ms, members=group.members, broker_state=group.state
+        )
 
-    def _unread_partitions(self, group: GroupOffsets, before: GroupState | None) -> list[PartitionState]:
+    def _unread_partitions(
+        self, group: GroupOffsets, last: Mapping[PartitionId, PartitionState]
+    ) -> list[PartitionState]:
         """Return the partitions that the round did not read, with their last states; forget those that are deleted."""
-        last = {(one.topic, one.partition): one for one in (before.partitions if before is not None else ())}
         missing = last.keys() - {one.id for one in group.partitions}
         unread = group.unread if group.complete else group.unread | missing
         for partition in missing - unread:
             self._samples.pop((group.group, partition), None)
         return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
-    def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
+    def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int, *, late: bool) -> OffsetSamples | None:
         key = (group, partition.id)
         if partition.committed is None:
             self._samples.pop(key, None)
             return None
         if key not in self._samples:
             self._samples[key] = OffsetSamples(self._window_ms)
-        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
+        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end, late))
         return self._samples[key]
 
-    def _partition(
+    def _judge(
         self,
         offsets: PartitionOffsets,
         samples: OffsetSamples | None,
-        rates: Rates | None,
+        time_lag: TimeLag | None,
         members: int | None,
         now_ms: int,
-    ) -> PartitionState:
-        time_lag: TimeLag | None = NO_LAG
-        evaluation = CAUGHT_UP
-        if offsets.lag != 0:
-            oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
-            time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
-            evaluation = evaluate_partition(
-                offsets,
-                [] if samples is None else samples.all(),
-                time_lag,
-                members=members,
-                now_ms=now_ms,
-                rules=self._rules,
-                open_from=self._open_from.get(offsets.id),
-            )
-        return PartitionState(
-            topic=offsets.topic,
-            partition=offsets.partition,
-            lag=offsets.lag,
-            time_lag=time_lag,
-            rates=rates,
-            evaluation=evaluation,
-            start=offsets.start,
-            end=offsets.end,
-            committed=offsets.committed,
+        *,
+        warned: bool,
+    ) -> Evaluation:
+        if offsets.lag == 0 and not warned:
+            return CAUGHT_UP
+        return evaluate_partition(
+            offsets,
+            [] if samples is None else samples.all(),
+            time_lag,
+            members=members,
+            now_ms=now_ms,
+            rules=self._rules,
+            warned=warned,
+            open_from=self._open_from.get(offsets.id),
         )
+
+
+def _is_bad(state: GroupState | PartitionState | None) -> bool:
+    return state is not None and state.evaluation.status > Status.NOTFOUND
 
 
 def _without_left(group: GroupOffsets) -> GroupOffsets:

@@ -8,8 +8,8 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import instances
-from tallystream_dashboards.data.lines import chart_data, rate
-from tallystream_dashboards.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
+from tallystream_dashboards.data.lines import chart_data
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, PERCENTILES, counted, noun, value_text
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.data.duplicates import Duplicates
     from tallystream_dashboards.page.metrics_data import MetricsView
-
-RATE_MS = 60_000
 
 
 def app_key(view: str) -> str:
@@ -48,13 +46,17 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
-    left, right = st.columns([2, 1])
+    left, right = st.columns(2)
     with left:
         components.chart(
             f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
         )
     with right:
-        components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
+        if view.rates.lines:
+            components.chart("Rate over time, a second", view.rates, key="rate-chart", events=view.events)
+    if view.percentiles.lines:
+        components.chart("Percentiles over time", view.percentiles, step=True, key="percentiles-chart")
+    components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
     if view.by_instance.lines:
         components.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
         st.caption(instances.caption(view.chosen[0].type))
@@ -63,14 +65,14 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     clock = components.clock(zone, now_ms)
     if view.metrics:
         components.table(
-            tables.sums(view.metrics, clock),
+            tables.sums(view.metrics, clock, at_ms=view.until_ms),
             caption="Sums of the app",
             key="sums-table",
         )
     if view.own_metrics:
         with st.expander(f"The reporter's own metrics ({len(view.own_metrics)})", expanded=not view.metrics):
             components.table(
-                tables.sums(view.own_metrics, clock),
+                tables.sums(view.own_metrics, clock, at_ms=view.until_ms),
                 caption="The reporter's own metrics",
                 key="own-sums-table",
             )
@@ -130,17 +132,17 @@ def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
 def _tiles(view: MetricsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
-    growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
     label = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
-    gauge = first is not None and first.type in GAUGES
     instance_count = first.line("instances").last if first else None
     name = f"{literal(view.metric or formatting.DASH)}{label}"
     tiles = {
         counted(first.type if first else None, name): formatting.number(value.last if value else None),
-        "Rate, last minute": formatting.per_second(None if gauge else growth),
+        "Rate, last minute": formatting.per_second(first.rate(view.until_ms) if first else None),
         "Living instances": formatting.number(instance_count),
     }
     if first is not None and first.type in DISTRIBUTIONS:
-        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or formatting.DASH
+        tiles["Mean"] = value_text(first.type, first.mean) or formatting.DASH
+        texts = [value_text(first.type, first.percentile(one)) or formatting.DASH for one in PERCENTILES]
+        tiles[", ".join(PERCENTILES)] = ", ".join(texts)
     for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
         column.metric(title, text, **components.TILE)

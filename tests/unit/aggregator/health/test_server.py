@@ -79,7 +79,7 @@ def test_the_error_of_a_port_in_use_names_it() -> None:
     """It names the option and the address, too."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; cannot listen on 127.0.0.1"):
+        with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; it can't be listened on at 127"):
             HealthServer({}, port=port)
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 

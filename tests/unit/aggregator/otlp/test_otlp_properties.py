@@ -8,12 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.divisions import divide
 from support.fuzz import examples
 from support.otlp import SECOND_NS, TOPIC, Appended, Fleet
-from support.schedules import TopicRecord
+from support.replayed import TopicRecord
 from support.steps import Published, run
-from support.tables import Tables
+from support.tables import Tables, divide
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.topic import FIRST, Topic, counter, gauge
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
+from support.steps import FIRST, Topic, counter, gauge
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import EVENTS, PointMapper, event_point, is_sum

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream.record import CLASSES
 from tallystream_aggregator.shipping.points import ALWAYS, point, row_points

@@ -16,7 +16,7 @@ from tallystream_aggregator.stream.broker import (
     UnavailableError,
 )
 from tallystream_aggregator.stream.kafka import writer as kafka_writer
-from tallystream_aggregator.stream.kafka.calls import SLICE_S, Timeouts, error_of
+from tallystream_aggregator.stream.kafka.calls import Timeouts, error_of
 from tallystream_aggregator.stream.kafka.writer import KafkaWriter, open_writer
 
 if TYPE_CHECKING:
@@ -84,17 +84,6 @@ def error(code: int, text: str = "librdkafka's reason.") -> KafkaException:
     return KafkaException(KafkaError(code, text))
 
 
-def test_a_commit_writes_each_record_to_its_partition_and_waits_in_slices() -> None:
-    """A commit that needs longer than a slice goes on in the next call. The writer can be used again."""
-    producer = FakeProducer(commit=[KafkaException(TIMED_OUT)] * 2)
-    one = writer(producer)
-    one.commit(RECORDS)
-    assert producer.records == [("out", b"{}", b"%d" % number, number % 2) for number in range(4)]
-    assert producer.calls == ["begin", *["produce"] * 4, *["commit"] * 3, "poll"]
-    assert all(0 < timeout <= SLICE_S for timeout in producer.timeouts)
-    one.commit([])
-
-
 def test_an_abort_waits_until_its_records_are_sent() -> None:
     """Otherwise librdkafka drops them, and the broker ends nothing in their partitions."""
     producer = FakeProducer()
@@ -151,15 +140,6 @@ def test_a_writer_whose_commit_failed_is_not_used_again(
     with pytest.raises(BrokerError, match=r"a transaction of it has failed\.$"):
         one.commit(RECORDS)
     assert producer.calls == []
-
-
-def test_a_stop_ends_the_wait_for_a_commit() -> None:
-    """It is noticed after a slice, long before the time limit."""
-    stops = iter([False, True])
-    producer = FakeProducer(commit=[KafkaException(TIMED_OUT)] * 99)
-    with pytest.raises(BrokerError, match="a stop was requested"):
-        writer(producer, stopped=lambda: next(stops)).commit(RECORDS)
-    assert producer.calls.count("commit") == 2
 
 
 def test_a_user_may_tune_a_writer_but_not_its_transactions(monkeypatch: pytest.MonkeyPatch) -> None:

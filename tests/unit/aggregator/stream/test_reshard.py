@@ -93,20 +93,6 @@ def test_other_tags_replace_all_sums_at_once() -> None:
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
 
 
-def test_other_tags_and_more_shards_at_once() -> None:
-    """The combiner publishes the sums with the other tags, also after the next change of the tags alone."""
-    table = Changed()
-    assert table.change(shards=SHARDS, sum_tags=DROP) == Layout(SHARDS, DROP)
-    table.run()
-    assert table.sums == {"0": 0, "1": 0, "2": 0, None: 111}
-    table.feed_tagged(b"app-2", "3", 1000)
-    table.run()
-    assert table.sums[None] == 1111
-    table.change(sum_tags=SumTags())
-    table.run()
-    assert table.sums == {"0": 1, "1": 10, "2": 100, "3": 1000, None: 0}
-
-
 @pytest.mark.parametrize("shards", [1, 2])
 def test_without_a_change_all_sums_are_published_again(shards: int) -> None:
     """Somebody has deleted them. One of them does not change any more."""

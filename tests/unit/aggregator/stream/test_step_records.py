@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
+from support.replayed import TopicRecord
 from support.runs import jump
-from support.schedules import BEGIN_MS, TopicRecord, jumps, play, play_steadily, schedules, short_schedules, step_sizes
+from support.schedules import BEGIN_MS, in_steps, jumps, play, play_steadily, schedules, short_schedules, step_sizes
+from support.steps import chunks_of, records_of
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
-from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.broker import Chunk
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,41 +72,10 @@ def comparable(changes: Changes) -> Any:
     return changes.totals, letters, Counter(changes.events)
 
 
-def in_any_order(row: bytes) -> Any:
-    """Return the fields of a row, with the items of each list sorted, and `older` by metric instead of its place."""
-    fields = msgspec.json.decode(row)
-    older = {repr(fields["metrics"][int(place)]): seq for place, seq in fields.pop("older", {}).items()}
-    found = {name: sorted(map(repr, field)) if isinstance(field, list) else field for name, field in fields.items()}
-    return found, older
-
-
-def chunks_of(records: list[TopicRecord]) -> list[Chunk]:
-    """Return records as chunks, one for each partition."""
-    found = {}
-    for partition in sorted({record.partition for record in records}):
-        mine = [record for record in records if record.partition == partition]
-        rows = [(r.offset, r.timestamp_ms, r.key, r.value) for r in mine]
-        found[partition] = Chunk(Place("metrics", partition), rows, mine[-1].offset + 1)
-    return list(found.values())
-
-
-def steps_of(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
-    """Divide records into steps of these sizes, which are repeated."""
-    steps, at = [], 0
-    while at < len(records):
-        size = sizes[len(steps) % len(sizes)]
-        steps.append(records[at : at + size])
-        at += size
-    return steps
-
-
 def one_by_one(records: list[TopicRecord]) -> list[Chunk]:
     """Return a chunk for each record, partition by partition."""
-    return [chunk for partition in chunks_of(records) for row in partition.rows for chunk in [single(partition, row)]]
-
-
-def single(chunk: Chunk, row: Any) -> Chunk:
-    return Chunk(chunk.place, [row], row[0] + 1)
+    chunks = chunks_of(records_of(records))
+    return [Chunk(chunk.place, [row], row[0] + 1) for chunk in chunks for row in chunk.rows]
 
 
 @pytest.fixture(autouse=True)
@@ -123,9 +96,9 @@ def test_leaving_out_superseded_records_changes_no_result(
     """Totals, dead letters, events with their offsets, rows and state are the same after every step."""
     records = jump(played(schedule), hours)
     compacted, plain = Applied(), Applied()
-    for step in steps_of(records, sizes):
+    for step in in_steps(records, sizes):
         # Both read the partitions in the same order.
-        assert compacted.step(chunks_of(step)) == plain.step(one_by_one(step))
+        assert compacted.step(chunks_of(records_of(step))) == plain.step(one_by_one(step))
 
 
 @examples(60)
@@ -136,8 +109,8 @@ def test_a_shard_reads_every_record_and_applies_its_own(
     """Its clocks and positions are those of all records, whichever shard they are of."""
     records = jump(play_steadily(schedule), hours)
     compacted, plain = Applied(shard, 3), Applied(shard, 3)
-    for step in steps_of(records, sizes):
-        compacted.step(chunks_of(step))
+    for step in in_steps(records, sizes):
+        compacted.step(chunks_of(records_of(step)))
         plain.step(one_by_one(step))
     assert compacted.results() == plain.results()
     tops = {
@@ -146,37 +119,59 @@ def test_a_shard_reads_every_record_and_applies_its_own(
     assert compacted.table.state.clocks == tops
 
 
-@examples(60)
-@given(schedules, step_sizes, step_sizes)
-def test_nothing_depends_on_the_steps(schedule: list[int], sizes: list[int], others: list[int]) -> None:
-    """The same records of one partition in other steps give the same dead letters and events, and all the same rows.
+def short_forms(*values: int, names: str = "") -> list[TopicRecord]:
+    """Return values of the counter `n`, or of counters with these names, in the short form."""
+    rows = zip_longest(names, values, fillvalue="n")
+    return [
+        TopicRecord(b"app-1", b'{"name":"%s","value":%d}' % (str(name).encode(), value), BEGIN_MS, 0, offset)
+        for offset, (name, value) in enumerate(rows)
+    ]
 
-    The order of the metrics in a row may differ. It is that of their numbers, and one that was dropped gets another.
+
+def test_the_first_and_last_value_of_a_counter_that_never_falls_are_applied() -> None:
+    """Values in between are left out, also equal ones."""
+    applied = Applied()
+    applied.step(chunks_of(records_of(short_forms(3, 4, 4, 9, 9))))
+    assert (applied.applied, applied.table.state.records) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "applied"),
+    [
+        (b"app-1", None, 7),
+        (b"app-1", b'{"forget":{}}', 7),
+        (b"app-1", b'{"forget":{"life":"01HF7YAT00AAAAAAAAAAAAAAAA"}}', 7),
+        (b"app-1", b'{"forget":{"metric":"n"}}', 8),
+        (CLOCK_KEY, clock_value(BEGIN_MS), 7),
+    ],
+)
+def test_a_record_that_may_remove_rows_ends_the_runs_of_them(key: bytes, value: bytes | None, applied: int) -> None:
+    """Those of its instance, or of all if it names a metric. What waits is applied before it, and at a clock record.
+
+    The next value of a counter is applied, because the table may have no row of it any more.
     """
-    records = [r._replace(partition=0, offset=n) for n, r in enumerate(play_steadily(schedule))]
-    outcomes = []
-    for division in (sizes, others):
-        applied, letters, events = Applied(), Counter[Any](), Counter[Any]()
-        for step in steps_of(records, division):
-            (_, more, happened), *_ = applied.step(chunks_of(step))
-            letters += more
-            events += happened
-        applied.table.publish_all()
-        (sums, *_), rows, _ = applied.results()
-        outcomes.append((letters, events, sums, {key: in_any_order(row) for key, row in rows.items()}))
-    assert outcomes[0] == outcomes[1]
+    before, after = short_forms(1, 2, 3), short_forms(4, 5, 6)
+    other = [one._replace(key=b"app-2") for one in short_forms(1, 2, 3)]
+    removal = TopicRecord(key, value, BEGIN_MS, 0, 0)
+    records = [*before, *other[:2], removal, *after, other[2]]
+    found = Applied()
+    found.step(chunks_of(records_of(one._replace(offset=n) for n, one in enumerate(records))))
+    assert found.applied == applied
 
 
-def short_forms(*values: int) -> list[TopicRecord]:
-    rows = [b'{"name":"n","value":%d}' % value for value in values]
-    return [TopicRecord(b"app-1", value, BEGIN_MS, 0, offset) for offset, value in enumerate(rows)]
+def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the number of runs bounds the memory. The next records begin new runs."""
+    monkeypatch.setattr(compaction, "MAX_RUNS", 3)
+    applied = Applied()
+    applied.step(chunks_of(records_of(short_forms(1, 2, 3, 1, 4, 5, 6, names="aaabaaa"))))
+    assert applied.applied == 5
 
 
 def test_a_restart_whose_total_leaves_64_bits_is_refused_record_by_record() -> None:
     """A run ends where the sum over restarts would leave 64 bits: each refused record is a dead letter of its own."""
     applied = Applied()
     records = short_forms(MAX_COUNT - 10, 3, 5, 9, 20, 30, 8, 12)
-    (totals, letters, _), _, _ = applied.step(chunks_of(records))
+    (totals, letters, _), _, _ = applied.step(chunks_of(records_of(records)))
     plain = Applied()
     assert comparable_of(plain, records) == (totals, letters)
     assert letters.total() == 4
@@ -190,7 +185,7 @@ def test_records_that_wait_are_applied_in_their_order() -> None:
         for n, name in enumerate(names)
     ]
     compacted, plain = Applied(), Applied()
-    assert compacted.step(chunks_of(records)) == plain.step(one_by_one(records))
+    assert compacted.step(chunks_of(records_of(records))) == plain.step(one_by_one(records))
     assert compacted.applied < plain.applied
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, FIRST, HOUR_MS, SECOND, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value, read_value, shard_of
 from tallystream_aggregator.table.records.refusals import Refusal
+from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 LARGEST = 2**63 - 1
 
@@ -59,34 +59,6 @@ def test_a_metric_is_removed_from_living_silent_and_forgotten_lives() -> None:
     topic.snapshot(counter(3), size(5, 50), life=living, seq=3, key=b"living", at=at)
     row = topic.sum("size")
     assert (row.count, row.sum, row.min, row.max) == (2, 55, 5, 50)
-
-
-def test_metrics_are_selected_by_app_type_and_tags() -> None:
-    """A missing field matches every value. A metric matches the tags if it has at least these."""
-    tags = [{}, {"site": "x"}, {"site": "x", "till": "1"}, {"site": "y"}]
-    topic = Topic().snapshot(gauge(5, "n"), counter(16, "m"), *(counter(2**n, tags=tags[n]) for n in range(4)))
-
-    def left(**what: Any) -> list[Any]:
-        """Return the sums of what is left after a forget record."""
-        forget(topic, **what)
-        topic.table.publish_all()
-        return [total.sum if total.count is None else total.count for total in topic.table.outputs().totals]
-
-    assert left(metric="n", app="mail") == left(metric="n", type="meter") == [16, 1, 2, 4, 8, 5]
-    assert left(metric="n", tags={"site": "z"}) == [16, 1, 2, 4, 8, 5]
-    assert left(metric="n", tags={"site": "x"}) == [16, 1, 8, 5]
-    assert left(metric="n", type="gauge") == [16, 1, 8]
-    assert left(metric="n", app="shop", type="counter") == [16]
-
-
-def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
-    """Records of different partitions have no order, so a record removes only the rows of its own partition."""
-    table, value = Table(State()), Forget(metric="n").value()
-    for partition in (0, 1):
-        run(table, [Record("metrics", partition, 0, BEGIN_MS, b"%d" % partition, b'{"name":"n","value":1}')])
-    for partition, left in ((1, 1), (0, 0)):
-        (total,) = run(table, [Record("metrics", partition, 1, BEGIN_MS, b"any", value)]).totals
-        assert (total.count, total.lives, total.instances) == (left, left, left)
 
 
 def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:

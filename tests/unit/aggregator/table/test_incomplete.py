@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import otlp
-from support.steps import run
-from support.topic import BEGIN_MS, Topic, counter, gauge
+from support.steps import BEGIN_MS, Topic, counter, run
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 
@@ -24,23 +23,6 @@ def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
             topic.snapshot(*(counter(count, name) for name, count in counts.items()), seq=seq, complete=False)
     assert {total.name: total.count for total in topic.changes.totals} == {"a": 50, "b": 7, "c": 2}
     assert topic.reasons() == []
-
-
-@pytest.mark.parametrize("complete", [False, True])
-def test_a_metric_that_is_missing_stays_current(*, complete: bool) -> None:
-    """A gauge that a newer incomplete snapshot lacks still counts. With complete snapshots it does not."""
-    topic = Topic()
-    with topic.one_step():
-        topic.snapshot(counter(1), gauge(5), complete=complete).snapshot(counter(2), seq=2, complete=complete)
-    assert (topic.sum().count, topic.sum("g").sum) == (2, None if complete else 5)
-
-
-def test_a_count_that_falls_is_refused_only_in_order() -> None:
-    """A lower count with a higher seq is a dead letter. With a lower seq it is an old value and changes nothing."""
-    topic = Topic().snapshot(counter(50), seq=5, complete=False).snapshot(counter(49), seq=6, complete=False)
-    assert topic.reasons() == ["the count fell within a life, from 50 to 49"]
-    topic.snapshot(counter(49), seq=4, complete=False)
-    assert (topic.changes.totals, topic.reasons()) == ([], [])
 
 
 def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:

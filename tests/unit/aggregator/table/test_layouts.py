@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from array import array
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,55 +11,14 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.schedules import in_steps, play_steadily, schedules, step_sizes
-from support.steps import Published, apply, publish
-from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, Published, Topic, apply, counter, gauge, publish, records_of
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.values import stored
-from tallystream_aggregator.table.layouts import Layouts, counts_of
+from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.rows import LifeRow
-from tallystream_aggregator.table.state import Block, Life, Row
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.sums import MetricId
-
-NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(["%", "%d", "%s", "%%"])
-METRICS: st.SearchStrategy[list[MetricId]] = st.lists(
-    st.tuples(
-        st.just("shop"),
-        NAMES,
-        st.sampled_from(["counter", "counter", "gauge"]),
-        st.dictionaries(NAMES, NAMES, max_size=2).map(lambda tags: tuple(sorted(tags.items()))),
-    ),
-    min_size=1,
-    max_size=12,
-    unique=True,
-)
-
-
-def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int]) -> State:
-    """Return a state with one life. Its newest snapshot had the metrics in this order, and its counters are a block."""
-    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, offsets={0: 3})
-    own = [counts[number] for number in order if metrics[number][2] == "counter"]
-    life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
-    life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
-    lives, numbered = {"app-1": {life.name: life}}, dict(enumerate(metrics))
-    return State(metrics=numbered, lives=lives, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3})
-
-
-@given(METRICS, st.data())
-def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data: st.DataObject) -> None:
-    """A life's record on `metrics-table`, its bytes, and the sums are the same for both forms, whatever the order."""
-    order = data.draw(st.permutations(range(len(metrics))))
-    counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
-    with_block = state_with_block(metrics, order, counts)
-    with_rows = copy.deepcopy(with_block)
-    (life,) = with_rows.lives["app-1"].values()
-    for part in list(life.blocks):
-        Layouts(with_rows.metrics).block_to_rows(life, part)
-    assert not life.blocks
-    one, other = publish(Table(with_block)), publish(Table(with_rows))
-    assert one.totals == other.totals
-    assert [row.value() for row in one.rows] == [row.value() for row in other.rows]
+    from tallystream_aggregator.table.state import Life
 
 
 def content(value: bytes | None) -> object:
@@ -94,7 +51,7 @@ def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: lis
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
     for taken in in_steps(play_steadily(schedule), sizes):
         written = sorted(taken, key=lambda record: (record.partition, record.offset))
-        records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
+        records = records_of(written)
         assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
 
 

@@ -9,18 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
-from support.steps import run
-from support.topic import Topic
-from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, metric_sums, pack, unpack
+from support.schedules import in_steps, play, schedules, step_sizes
+from support.steps import Topic, records_of, run
+from tallystream_aggregator.table import State, Table, TableSettings, lives, metric_sums, pack, unpack
 from tallystream_aggregator.table.layouts import Layouts, metric_count
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
-
-
-def record(written: TopicRecord) -> Record:
-    return Record("metrics", written.partition, written.offset, written.timestamp_ms, written.key, written.value)
 
 
 @examples(100)
@@ -33,7 +28,7 @@ def test_the_numbers_of_a_shard_are_those_of_its_lives(schedule: list[int], size
     chance = random.Random(seed)
     table = Table(State(), SETTINGS)
     for taken in in_steps(play(schedule), sizes):
-        found = run(table, [record(written) for written in taken])
+        found = run(table, records_of(taken))
         all_lives = [life for known in table.state.lives.values() for life in known.values()]
         (row,) = (one.row for one in found.rows if isinstance(one.row, ShardRow))
         assert (row.lives, row.living) == (len(all_lives), sum(life.living for life in all_lives))
@@ -65,7 +60,7 @@ def test_many_lives_and_many_changes_do_the_same_as_few(schedule: list[int], siz
                 patch.setattr(lives, "FEW_LIVES", few)
                 patch.setattr(metric_sums, "FEW_LIVES", few)
                 patch.setattr(metric_sums, "MAX_WAITING", 1 + few)
-                found.append(run(table, [record(written) for written in taken]))
+                found.append(run(table, records_of(taken)))
         one, other = ({row.key: row.value() for row in each.rows} for each in found)
         assert one == other
         assert found[0]._replace(rows=[]) == found[1]._replace(rows=[])

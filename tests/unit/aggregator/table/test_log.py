@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
+from support.schedules import in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
-from support.steps import Published, run
+from support.steps import Published, records_of, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
@@ -39,11 +39,6 @@ def whole(state: State) -> Any:
     return msgspec.structs.replace(state, forgotten_sums=sums)  # type: ignore[arg-type]
 
 
-def step(table: Table, records: list[TopicRecord]) -> Published:
-    """Run a step with these records."""
-    return run(table, [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records])
-
-
 def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
     """Return the record of a snapshot with one counter."""
     value = (
@@ -66,10 +61,11 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
-        for records in in_steps(play(schedule), sizes):
+        for taken in in_steps(play(schedule), sizes):
+            records = records_of(taken)
             read = loaded(store, SETTINGS)
             assert whole(read.table.state) == whole(stored.table.state)
-            assert _by_key(step(read.table, records)) == _by_key(step(stored.table, records))
+            assert _by_key(run(read.table, records)) == _by_key(run(stored.table, records))
             worker = chance.choice([read, stored])  # either may run the next epoch
             worker.save(store)
             assert worker.size == sum(map(len, store.entries.values()))  # nothing is left of an earlier copy

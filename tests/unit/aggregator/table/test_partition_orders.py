@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.replayed import lasting, replay
-from support.schedules import BEGIN_MS, TopicRecord, explicit_buckets, sketch
+from support.replayed import TopicRecord, lasting, replay
+from support.schedules import BEGIN_MS, explicit_buckets, sketch
 from support.tables import Sums, Tables, table_settings
 from tallystream.ulid import new_ulid
 
@@ -109,15 +107,3 @@ def test_values_do_not_depend_on_restarts(seed: int, complete: bool) -> None:
         tables.step(ends)
     wanted = lasting(replay(records).sums)
     assert lasting(tables.sums) == lasting(tables.all_sums()) == wanted
-
-
-@pytest.mark.parametrize("complete", [False, True])
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 1, 0), (2, 0, 1), (0, 2, 1)])
-def test_a_count_is_the_highest_of_its_life(*, complete: bool, order: tuple[int, ...]) -> None:
-    """It falls from 10 to 5, and the snapshot with 5 may be read first. The sum is that of the 10 values."""
-    records = [
-        TopicRecord(b"i", snapshot(seq, [histogram(number)], complete=complete), BEGIN_MS, partition, 0)
-        for partition, seq, number in zip(count(), (1, 2, 3), (10, 5, 7), strict=False)
-    ]
-    (fields,) = values([records[n] for n in order]).values()
-    assert (fields["count"], fields["sum"]) == (10, 10.0)

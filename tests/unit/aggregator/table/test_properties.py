@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.divisions import DAY_MS, divide
 from support.fuzz import examples
-from support.replayed import lasting, replay
+from support.replayed import TopicRecord, lasting, replay
 from support.runs import FORGET_AFTER_MS, RULES, UNLIMITED, check, jump, move, new_tables, require_equal, take
-from support.schedules import TopicRecord, jumps, play, schedules, short_schedules, step_sizes
+from support.schedules import jumps, play, schedules, short_schedules, step_sizes
+from support.tables import divide
 from tallystream import record
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import random

@@ -14,8 +14,7 @@ from support.buckets import buckets, encoded
 from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
 from support.schedules import in_steps, step_sizes
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, FIRST, SECOND, Topic, counter
+from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, run
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
@@ -23,6 +22,7 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
 from tallystream_aggregator.table.state import pack
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import random

@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 
-from support.topic import Topic, counter
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
+from support.steps import Topic, counter
 from tallystream_aggregator.table.restore import LatestRows, RebuildError, restore
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -12,13 +11,16 @@ from hypothesis import strategies as st
 from support import record_reader
 from support.fuzz import examples
 from support.malformed import BAD_METRICS, ODD, ODD_METRICS, POISON
-from support.schedules import play, schedules
-from support.spoilt import snapshots
+from support.schedules import play, play_steadily, schedules
+from support.spoilt import spoilt
 from tallystream.metric_types import NAMES
 from tallystream.record import ShortForm
 from tallystream_aggregator.table.records.decode import DecodedSnapshot, read_value
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.verify.lives import require_valid
+
+if TYPE_CHECKING:
+    import random
 
 MAX_METRICS = 8
 FORGET = ("app", "life", "metric", "type", "tags", "shards")
@@ -88,12 +90,11 @@ def test_both_read_the_same_of_unusual_metrics(metric: str) -> None:
     assert tables(value) == others(value)
 
 
-@examples(300)
-@given(st.integers(0, 2**32))
-def test_both_read_the_same_of_spoilt_snapshots(seed: int) -> None:
+@examples(200)
+@given(schedules, st.randoms(use_true_random=False))
+def test_both_read_the_same_of_spoilt_snapshots(schedule: list[int], chance: random.Random) -> None:
     """Numbers that are missing, or are none; other metrics, fields and texts."""
-    chance = random.Random(seed)
-    for record in snapshots(chance, chance.randrange(2, 8)):
+    for record in spoilt(chance, play_steadily(schedule)):
         if record.value is not None:
             assert tables(record.value) == others(record.value)
 

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from support import otlp
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, Topic, counter, gauge, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.times import DAY_MS
 
 TICK = b'{"name":"tick","value":1}'
 

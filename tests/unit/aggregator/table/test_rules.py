@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from support.steps import Published
-from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter, gauge
+from support.steps import BEGIN_MS, SECOND, Published, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import State, StateError, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.times import DAY_MS
 
 
 def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.steps import publish, run
-from support.topic import HOUR_MS, Topic, counter
+from support.steps import Topic, counter, publish, run
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
 
 NO_POD = SumTags(drop=("pod",))
-TICK = b'{"name":"tick","value":1}'
 N: MetricId = ("shop", "n", "counter", ())
 
 
@@ -48,36 +46,6 @@ def test_rule_12_an_instance_counts_once_and_a_life_once_for_each_of_its_metrics
     found = topic.sum("g")
     assert (found.sum, found.min, found.max, found.number, found.mean) == (9, 1, 6, 3, 3)
     assert (found.lives, found.instances) == (3, 2)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_rule_12_an_instance_that_falls_silent_is_counted_no_more(parts: int) -> None:
-    """Its counters are in one block, or in the blocks of two parts. Then it is living again."""
-    topic = Topic(sum_tags=NO_POD)
-    for part in range(parts):
-        topic.snapshot(of_pod(counter(1), f"a{part}"), of_pod(counter(2), f"b{part}"), part=part)
-        topic.snapshot(of_pod(counter(1), f"a{part}"), of_pod(counter(2), f"b{part}"), part=part, seq=2)
-    topic.append(b"clock", TICK, at=3_000)
-    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (3 * parts, 0, 0)
-    topic.snapshot(of_pod(counter(1), "a0"), of_pod(counter(9), "b0"), seq=3, at=3_000)
-    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (3 * parts + 7, 2 * parts, 1)
-
-
-def test_rule_12_lost_extremes_are_found_among_all_metrics_of_the_sum() -> None:
-    """Also among those of silent lives."""
-
-    def histogram(value: int, pod: str) -> dict[str, Any]:
-        return of_pod({"type": "histogram", "name": "h", "count": 1, "sum": value, "min": value, "max": value}, pod)
-
-    topic = Topic(None, NO_POD)
-    for value, pod in ((5, "a"), (9, "b"), (7, "d")):
-        topic.snapshot(histogram(value, pod), key=f"app-{pod}".encode())
-    topic.append(b"clock", TICK, at=2 * HOUR_MS)
-    topic.snapshot(histogram(2, "c"), key=b"app-c", at=2 * HOUR_MS)
-    assert (topic.sum("h").min, topic.sum("h").max) == (2, 9)
-    for pod, *left in (("b", 2, 7, 3), ("c", 5, 7, 2), ("a", 7, 7, 1)):
-        topic.append(f"app-{pod}".encode(), None, at=2 * HOUR_MS)
-        assert [topic.sum("h").min, topic.sum("h").max, topic.sum("h").count] == left, pod
 
 
 @pytest.mark.parametrize(

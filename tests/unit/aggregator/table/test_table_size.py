@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from support import otlp
 from support.schedules import play
-from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
+from support.steps import BEGIN_MS, SECOND, Topic, counter, records_of, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, metric_sums, pack, unpack
 from tallystream_aggregator.table.limits import size_of_life, size_of_metric, size_of_row
 from tallystream_aggregator.table.lives import MIN_ADDED
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore import LatestRows, restore
+from tallystream_aggregator.times import DAY_MS
 
 HEADER = {"app": "shop", "life": SECOND, "part": 0, "ts": 0, "every_ms": 60_000, "final": False}
 COUNTER = ("shop", "n", "counter", ())
@@ -103,8 +103,7 @@ def test_what_a_table_counts_is_the_same_after_it_begins_again(choices: list[int
     rules = TableSettings(max_table_bytes=size, forget_after_ms=50_000, short_form_every_ms=5_000)
     table, rows = Table(State(), rules), LatestRows()
     for one in play(choices):
-        record = Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
-        for row in run(table, [record]).rows:
+        for row in run(table, records_of([one])).rows:
             rows.add(row.key, row.value())
         counted = used(table)
         assert counted.get(None, 0) <= 2 * size

@@ -11,21 +11,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.divisions import divide
 from support.fuzz import examples
-from support.replayed import replay
+from support.replayed import TopicRecord, replay
 from support.runs import UNLIMITED, check, move, new_tables, require_equal, sum_tags, take
-from support.schedules import (
-    Life,
-    Play,
-    Steady,
-    TopicRecord,
-    forget_value,
-    keys_of_shards,
-    schedules,
-    short_schedules,
-    step_sizes,
-)
+from support.schedules import Life, Play, Steady, forget_value, keys_of_shards, schedules, short_schedules, step_sizes
+from support.tables import divide
 
 if TYPE_CHECKING:
     import random

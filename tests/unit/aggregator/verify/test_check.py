@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.buckets import buckets
-from support.undecodable import UNDECODABLE
+from support.malformed import UNDECODABLE
 from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
 from tallystream_aggregator.verify.lives import Settings, Tags
@@ -24,7 +24,7 @@ KEY = b'["shop","counter","n",[]]'
 ZERO, ONE = "metrics:0", "metrics:1"
 
 
-COUNTER, GAUGE = ('{"type":"counter","name":"n","count":%d}', '{"type":"gauge","name":"g","value":%d}')
+COUNTER = '{"type":"counter","name":"n","count":%d}'
 
 
 def snapshot(count: int, seq: int, metrics: str = COUNTER) -> bytes:
@@ -225,17 +225,3 @@ def test_records_that_are_not_sums_are_counted_and_skipped(value: bytes) -> None
 def test_a_record_that_is_not_a_dead_letter_is_ignored(value: bytes | None) -> None:
     """It is a row of metrics-dead without the place of a record."""
     assert refused_record(value) is None
-
-
-def test_sums_of_other_tags_are_empty() -> None:
-    """A rebuild with other tags publishes the earlier sums as empty. A sum that lacks what it should have is found."""
-    metrics = ",".join(f'{{"type":"counter","name":"n","count":{n},"tags":{{"pod":"{n}"}}}}' for n in (1, 2))
-    topic = Topic().append(snapshot(0, 1, metrics)).append(snapshot(0, 2, metrics))
-    one, tags = b'["shop","counter","n",[["pod","1"]]]', Tags(frozenset({"pod"}))
-    after = published(count=3, lives=2, offsets={"0": 1})
-    emptied = published(one, count=0, lives=0, instances=0, offsets={"0": 1})
-    assert not topic.check(after, emptied, tags=tags).differences
-    remained = published(one, count=4, offsets={"0": 1})
-    wrong = after._replace(fields=after.fields | {"count": 2})
-    found = topic.check(wrong, remained, tags=tags)
-    assert [row for row in fields(found) if row[0] == "count"] == [("count", 2, 3), ("count", 4, 0)]

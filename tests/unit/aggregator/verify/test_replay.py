@@ -36,18 +36,6 @@ def sum_of(replay: Replay, name: str = "n") -> dict[str, Any]:
     return fields
 
 
-def test_lives_parts_and_metrics_beyond_the_room_of_the_table_are_refused() -> None:
-    """Rule 11: an app may have three quarters of the bytes. What is known still counts."""
-    replay = Replay(Settings(max_table_bytes=8_000))
-    assert add(replay, counter(1, "a"), counter(2, "b")) == ["too many bytes per app"]
-    assert add(replay, counter(1), life=LIFE[:-1] + "B") == ["no room for a life: bytes per app"]
-    assert not add(replay, counter(5, "a"), seq=2)
-    assert not add(replay, key=b"app-2", app="other")
-    assert add(replay, key=b"app-3", app="other") == ["no room for a life: bytes per table"]
-    replay.apply("metrics:0", BEGIN_MS, b"app-1", None)
-    assert not add(replay, counter(2, "b"), seq=3)
-
-
 def test_each_shard_has_room_of_its_own_also_after_a_split() -> None:
     """The third life has no room beside the others, and has when its shard has only one of them."""
     replay = Replay(Settings(max_table_bytes=6_000))
@@ -87,12 +75,3 @@ def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(
     """The text has open quotes, brackets, or both. In quadratic time each case would take more than an hour."""
     value = b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text))
     assert len(Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)) == 1
-
-
-@pytest.mark.parametrize("value", [None, b"", b"{}", b'{"v":1,"wall_ms":-1}', b'{"v": 1,"wall_ms":1}'])
-def test_anything_else_with_the_key_of_the_clock_is_refused(value: bytes | None) -> None:
-    """It advances the partition's clock as every record does."""
-    replay = Replay()
-    add(replay, counter(1))
-    assert len(replay.apply("metrics:0", BEGIN_MS + 3000, b"tallystream-clock", value)) == 1
-    assert sum_of(replay)["lives"] == 0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from support.malformed import UNDECODABLE
 from support.simulation.direct import ROWS, Direct
-from support.undecodable import UNDECODABLE
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Bounds, Place

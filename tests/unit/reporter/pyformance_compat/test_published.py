@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.pyformances import Clock
-from support.topic import FIRST, SECOND, Topic
+from support.steps import FIRST, SECOND, Topic
 from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
 from tallystream.metrics.sketch import Sketch
 from tallystream.pyformance_compat import MetricsRegistry, RegexRegistry

@@ -1,0 +1,136 @@
+"""The apps in one line each: instances, the main sum, the slowest timer, the lag on its topics, records twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
+from tallystream_aggregator.shipping.points import is_sum
+from tallystream_dashboards.data import sums
+from tallystream_dashboards.data.duplicates import duplicates, positions_of
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.lag.reader import read_partitions
+from tallystream_dashboards.lag.storage import ALL as LAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.data.observed import AppInstances
+
+MAIN_TYPES = ("counter", "float_counter", "meter", "timer", "histogram")
+"""The types of a main sum, the first ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppLine:
+    """An app at a moment.
+
+    `main` is its fastest count, and `trend` its rate over the period. `slowest` is the timer with the highest p99.
+    `lag` is that of the consumer group that is furthest behind on the topics of the app's positions. `twice` counts the
+    records that were processed twice. None: not known.
+    """
+
+    name: str
+    instances: AppInstances | None
+    main: sums.Metric | None
+    trend: Line
+    slowest: sums.Metric | None
+    lag: int | None
+    twice: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The apps by name, with their rates at `at_ms`, epoch ms."""
+
+    apps: tuple[AppLine, ...]
+    at_ms: int
+
+
+def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period, *, round_ms: int | None) -> Home:
+    """Return a line for each app, with the sums of one reading.
+
+    A sum is written when it changes. So rates are those at `round_ms`, the time of the collector's newest round, or at
+    the time of the newest sum if that is later.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)][: sums.MAX_MEASUREMENTS]
+    series = [
+        one
+        for name in names
+        for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.until_ms - period.start_ms)
+    ]
+    metrics = sums.metrics(series)
+    at_ms = max(round_ms or 0, *(metric.changed_ms for metric in metrics), 0)
+    of_app: dict[str, list[sums.Metric]] = {app.name: [] for app in apps}
+    for metric in metrics:
+        if metric.app != OWN_APP:
+            of_app.setdefault(metric.app, []).append(metric)
+    lags = _lags(reader, at_ms=max(period.end_ms, round_ms or 0))
+    by_name = {app.name: app for app in apps}
+    lines = [_line(app, by_name.get(app), own, lags, period, at_ms=at_ms) for app, own in sorted(of_app.items())]
+    return Home(tuple(lines), at_ms)
+
+
+def _line(
+    name: str,
+    instances: AppInstances | None,
+    metrics: Sequence[sums.Metric],
+    lags: dict[str, dict[str, int]],
+    period: Period,
+    *,
+    at_ms: int,
+) -> AppLine:
+    main = _main(metrics, at_ms)
+    timers = [one for one in metrics if one.type == "timer" and one.percentile("p99") is not None]
+    topics = {value for one in metrics if one.type == "position" for key, value in one.tags if key == "topic"}
+    of_groups = [sum(by_topic[topic] for topic in topics & by_topic.keys()) for by_topic in lags.values()]
+    return AppLine(
+        name,
+        instances,
+        main,
+        Line(name) if main is None else main.rates(period.start_ms, min(period.end_ms, at_ms)),
+        max(timers, key=lambda one: one.percentile("p99") or 0, default=None),
+        max(of_groups, default=None) if topics else None,
+        _twice(metrics),
+    )
+
+
+def _main(metrics: Iterable[sums.Metric], at_ms: int) -> sums.Metric | None:
+    """Return the sum that stands for an app: of its own counts the fastest one, then the largest one."""
+    counts = [one for one in metrics if one.type in MAIN_TYPES and not one.of_reporter]
+    return min(
+        sums.with_totals(counts),
+        key=lambda one: (MAIN_TYPES.index(one.type), -(one.rate(at_ms) or 0), -(one.value.last or 0), one.name),
+        default=None,
+    )
+
+
+def _twice(metrics: Sequence[sums.Metric]) -> int | None:
+    """Return the records that were processed twice by all counters with positions; None if there are none."""
+    positions: dict[str, list[sums.Metric]] = {}
+    for one in metrics:
+        if one.type == "position":
+            positions.setdefault(one.name, []).append(one)
+    counters: dict[str, list[sums.Metric]] = {}
+    for one in metrics:
+        if one.type == "counter" and positions_of(one.name) in positions:
+            counters.setdefault(one.name, []).append(one)
+    counts = [duplicates(of_name, positions[positions_of(name)]).count for name, of_name in counters.items()]
+    return sum(max(0, count) for count in counts) if counts else None
+
+
+def _lags(reader: PointReader, *, at_ms: int) -> dict[str, dict[str, int]]:
+    """Return the lag of each group by topic, where it is known."""
+    lags: dict[str, dict[str, int]] = {}
+    for group, partitions in read_partitions(reader, at_ms=at_ms).items():
+        for one in partitions:
+            if one.lag is not None:
+                of_group = lags.setdefault(group, {})
+                of_group[one.topic] = of_group.get(one.topic, 0) + one.lag
+    return lags
