@@ -33,7 +33,7 @@ async def handle(record: ConsumerRecord) -> int:
 
 
 async def main(servers: str, topic: str, instance: str) -> None:
-    """Consume, work, report, commit: in this order."""
+    """Take, report, work, count, report, commit: in this order."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -56,9 +56,11 @@ async def main(servers: str, topic: str, instance: str) -> None:
             records = [record for records in by_partition.values() for record in records]
             if not records:
                 continue
+            progress.taken(records)
+            # report_now() waits for the broker. In a thread, it does not block heartbeats and other tasks.
+            await asyncio.to_thread(reporter.report_now, timeout=10)
             await asyncio.gather(*map(handle, records))
             progress.processed(records)
-            # report_now() waits for the broker. In a thread, it does not block heartbeats and other tasks.
             if await asyncio.to_thread(reporter.report_now, timeout=10):
                 await consumer.commit()
     finally:

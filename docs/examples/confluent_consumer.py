@@ -28,7 +28,7 @@ def handle(messages: Sequence[Message]) -> None:
 
 
 def main(servers: str, topic: str, instance: str) -> None:
-    """Consume, work, report, commit: in this order."""
+    """Take, report, work, count, report, commit: in this order."""
     ended: list[int] = []  # the received signals: a list, because a signal handler must not acquire a lock
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
@@ -51,6 +51,8 @@ def main(servers: str, topic: str, instance: str) -> None:
             errors.inc(len(messages) - len(good))
             if not good:
                 continue
+            progress.taken(good)
+            reporter.report_now(timeout=10)  # so that a kill during the work leaves a bound
             with batches.time():
                 handle(good)
             progress.processed(good)

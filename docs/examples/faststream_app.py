@@ -37,10 +37,13 @@ async def main(servers: str, topic: str, instance: str) -> None:
         ack_policy=AckPolicy.MANUAL,
     )
     async def process(bodies: list[bytes], message: KafkaMessage) -> None:
+        raw = message.raw_message
+        records = raw if isinstance(raw, tuple) else (raw,)
+        progress.taken(records)
+        await asyncio.to_thread(reporter.report_now, timeout=10)  # so that a kill during the work leaves a bound
         async with batches.time():
             await handle(bodies)
-        records = message.raw_message
-        progress.processed(records if isinstance(records, tuple) else [records])
+        progress.processed(records)
         # If it is not acknowledged, the report of the next batch has these counts, and its commit these offsets.
         if await asyncio.to_thread(reporter.report_now, timeout=10):
             await message.ack()

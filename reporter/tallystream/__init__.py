@@ -25,7 +25,7 @@ from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
 from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow
 from tallystream.metrics.timer import Timer
-from tallystream.progress import ConsumerProgress
+from tallystream.progress import ConsumerProgress, ProducerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
 from tallystream.reporters.graphite import GraphiteReporter
 from tallystream.reporters.influx import InfluxReporter
@@ -50,6 +50,7 @@ __all__ = [
     "MetricRegistry",
     "MetricTypeError",
     "Position",
+    "ProducerProgress",
     "Sampling",
     "SlidingTimeWindow",
     "TallystreamError",

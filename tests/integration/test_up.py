@@ -120,8 +120,8 @@ def assert_the_terminal_shows_an_application(data: Path) -> None:
         (instance,) = shown("instances", "terminal", "--metric", "records")
         assert (instance["instance"], instance["state"], instance["lives"]) == ("terminal-1", "living", 1)
         assert instance["values"] == [{"tags": {}, "value": 110}]
-        (twice,) = shown("twice", "terminal")
-        assert (twice["counted"], twice["covered"], twice["twice"]) == (110, 100, 10)
+        (found,) = shown("compare", "records")
+        assert found["twice"] == {"at_least": 10, "at_most": 10}
         assert [one["value"] for one in shown("sums", "records", "--from-topic")] == [110]
         screen = run("top", folder=data.parent).stdout.splitlines()
         assert any(line.endswith("tallystream-aggregator") for line in screen)

@@ -14,7 +14,7 @@ MODULES = {
         "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
-        "MetricTypeError Position Sampling SlidingTimeWindow TallystreamError Timer "
+        "MetricTypeError Position ProducerProgress Sampling SlidingTimeWindow TallystreamError Timer "
         "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
         "timed timer updown"
     ),
@@ -38,7 +38,7 @@ MODULES = {
     "tallystream_aggregator.sinks": "Field Point PointReader Refused Series Sink SinkUnavailableError",
 }
 CLASSES = {
-    "ConsumerProgress": "processed",
+    "ConsumerProgress": "processed taken",
     "Counter": "count inc labels name tags",
     "Gauge": "set value name tags",
     "Histogram": "count name tags update view",
@@ -48,6 +48,7 @@ CLASSES = {
         "add_source atomic child colocate counter gauge get histogram meter position snapshot timer updown"
     ),
     "Position": "advance name position start tags",
+    "ProducerProgress": "delivered",
     "Timer": "count name rates tags time update view",
     "UpDownCounter": "dec inc name tags value",
 }

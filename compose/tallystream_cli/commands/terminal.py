@@ -1,4 +1,4 @@
-"""`top`, `sums`, `instances` and `twice`: what is in the store, in the terminal."""
+"""`top`, `sums`, `instances` and `compare`: what is in the store, in the terminal."""
 
 from __future__ import annotations
 
@@ -119,27 +119,54 @@ def instances(
     raise typer.Exit(show(settings))
 
 
-def twice(
-    app: o.App,
+def compare(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="The counter of what was sent, if known, and that of what was processed; or APP/NAME."),
+    ] = None,
     *,
+    group: Annotated[
+        str | None, typer.Option(help="The consumer group. Without names, its offsets alone are compared.")
+    ] = None,
+    app: Annotated[str | None, typer.Option(help="Without names, show only the counters of this app.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Only what was processed with this tag, as in query=scores; repeatable.")
+    ] = None,
+    auto_commit: Annotated[
+        bool, typer.Option("--auto-commit", help="The consumers commit offsets before they count the records.")
+    ] = False,
     store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
+    range_: Annotated[
+        str,
+        typer.Option(
+            "--range", help="How far back a moment without changes is looked for: 5m, 15m, 1h, 6h, 24h or 7d."
+        ),
+    ] = "1h",
     watch: o.Watch = False,
     every: o.Every = 2.0,
     json: o.JsonLines = False,
     at: o.At = None,
 ) -> None:
-    """Show how many records of an app were processed twice: the count minus the offsets that the positions cover.
+    """Compare what was sent with what was processed: records that were lost, are in flight, and were processed twice.
 
-    Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
+    Without names, show of each counter with positions how many records were counted twice, and processed twice at most.
+
+    Exit code: 0 none was lost or processed twice, 2 some were, 4 that can't be told, 1 there is nothing to compare,
+    3 the store can't be read.
     """
+    from tallystream_dashboards.terminal.compare import CompareSettings
     from tallystream_dashboards.terminal.show import show
-    from tallystream_dashboards.terminal.twice import TwiceSettings
 
-    settings = TwiceSettings(
+    settings = CompareSettings(
         store=discovery.readable_store(store, org, bucket),
+        names=tuple(names or ()),
+        group=group,
         app=app,
+        tags=tuple(tag or ()),
+        commits_first=auto_commit,
+        range=range_,
         watch=watch,
         json=json,
         at_ms=o.at_ms(at),

@@ -22,7 +22,7 @@ CHECK = "store"
 RIGHTS = {
     "ship": PERMISSIONS["shipper"],
     "lag collect": PERMISSIONS["lag"],
-    **dict.fromkeys(("page", "top", "sums", "instances", "twice", "lag show"), PERMISSIONS["page"]),
+    **dict.fromkeys(("page", "top", "sums", "instances", "compare", "lag show"), PERMISSIONS["page"]),
 }
 """What each command does with the bucket."""
 

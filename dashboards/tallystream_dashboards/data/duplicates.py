@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import Line
 
@@ -51,7 +50,7 @@ class Duplicates:
 
     @property
     def count(self) -> int:
-        """Records processed twice. It is below 0 if offsets have no record or the counter counts something else."""
+        """Records counted twice. It is below 0 if offsets have no record or the counter counts something else."""
         return self.processed - self.covered
 
 
@@ -60,19 +59,15 @@ def positions_of(counter: str) -> str:
     return f"{counter}.position"
 
 
-def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dict[str, Duplicates]:
-    """Return the records processed twice by the name of each counter of the app that has positions.
+def taken_of(counter: str) -> str:
+    """Return the name of the counter of what was taken before the work, as ConsumerProgress names it."""
+    return f"{counter}.taken"
 
-    Raises:
-        SinkUnavailableError: the store does not answer.
-    """
-    names = [name for name in reader.measurements() if is_sum(name)]
-    found: dict[str, Duplicates] = {}
-    for name in sorted(name for name in names if positions_of(name) in names):
-        duplicates_of_name = read_duplicates(reader, _read(reader, name, app, "counter", period), period)
-        if duplicates_of_name is not None:
-            found[name] = duplicates_of_name
-    return found
+
+def without_taken(metrics: Sequence[sums.Metric]) -> list[sums.Metric]:
+    """Return the metrics without what was taken before the work, which is no sum of its own but a bound of another."""
+    bounds = {taken_of(one.name) for one in metrics}
+    return [one for one in metrics if one.name not in bounds]
 
 
 def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:

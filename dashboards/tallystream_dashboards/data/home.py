@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.duplicates import duplicates, positions_of
+from tallystream_dashboards.data.duplicates import duplicates, positions_of, without_taken
 from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.lag.reader import read_partitions
 from tallystream_dashboards.lag.storage import ALL as LAGS
@@ -65,7 +65,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
         for name in names
         for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.until_ms - period.start_ms)
     ]
-    metrics = sums.metrics(series)
+    metrics = without_taken(sums.metrics(series))
     at_ms = max(round_ms or 0, *(metric.changed_ms for metric in metrics), 0)
     of_app: dict[str, list[sums.Metric]] = {app.name: [] for app in apps}
     for metric in metrics:

@@ -49,7 +49,7 @@ MAX_DIGITS = 4
 """The digits of the values in a sparkline's text."""
 
 
-class Link(NamedTuple):
+class Anchor(NamedTuple):
     """A text that leads to an address of the page."""
 
     text: str
@@ -94,7 +94,7 @@ def _kind(name: str) -> str:
 
 
 def _cell(value: Any, colors: Mapping[str, str]) -> str:
-    if isinstance(value, Link):
+    if isinstance(value, Anchor):
         return f'<a href="{escape(value.address)}">{escape(value.text)}</a>'
     if isinstance(value, str):
         return f"<span>{escape(value)}</span>"

@@ -9,7 +9,7 @@ from tallystream_dashboards.data.groups import role
 from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, noun, value_text, with_totals
 from tallystream_dashboards.lag import time_lag
-from tallystream_dashboards.page.html_table import Link
+from tallystream_dashboards.page.html_table import Anchor
 from tallystream_dashboards.page.links import page_link
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def apps(home: Home, selection: Selection) -> Table:
     """Return the table of apps. Each name leads to the app's metrics."""
     return [
         {
-            "App": Link(one.name, page_link({"view": "metrics", "app": one.name}, selection)),
+            "App": Anchor(one.name, page_link({"view": "metrics", "app": one.name}, selection)),
             "Living": None if one.instances is None else one.instances.living,
             "Main sum": "" if one.main is None else f"{one.main.name} {one.main.tags_text}".strip(),
             "Sum": formatting.number(None if one.main is None else one.main.value.last),

@@ -32,7 +32,7 @@ def test_every_command_has_help(command: str) -> None:
     assert "  --help" in shown.stdout
 
 
-@pytest.mark.parametrize(("words", "completed"), [("la", ["lag"]), ("sums --w", ["--watch"])])
+@pytest.mark.parametrize(("words", "completed"), [("la", ["lag"]), ("sums --wat", ["--watch"])])
 def test_the_shell_completes_commands_and_options(words: str, completed: list[str]) -> None:
     """`--show-completion` prints the function of the shell, which calls the command with these variables."""
     environment = {

@@ -13,7 +13,17 @@ from tallystream_cli import permissions
 from tallystream_cli.influx_tokens import PERMISSIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
-NO_KAFKA = {"page", "top", "instances", "twice", "lag show", "dashboards generate", "dashboards push", "status", "down"}
+NO_KAFKA = {
+    "page",
+    "top",
+    "instances",
+    "compare",
+    "lag show",
+    "dashboards generate",
+    "dashboards push",
+    "status",
+    "down",
+}
 OWN_BROKER = {"up", "demo"}
 
 
@@ -60,7 +70,7 @@ def test_the_page_agrees_with_the_tokens_of_compose() -> None:
     names = {
         "shipper": "`ship`",
         "lag": "`lag collect`",
-        "page": "`page`, `top`, `sums`, `instances`, `twice`, `lag show`",
+        "page": "`page`, `top`, `sums`, `instances`, `compare`, `lag show`",
         "grafana": "Grafana's data source",
     }
     for service, actions in PERMISSIONS.items():

@@ -9,7 +9,7 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data.home import read_home
 from tallystream_dashboards.data.observed import AppInstances
 from tallystream_dashboards.page import tables
-from tallystream_dashboards.page.html_table import Link
+from tallystream_dashboards.page.html_table import Anchor
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_the_fastest_counter_stands_for_an_app(store: LocalStore, reader: LocalS
         apps=(AppInstances("orders", 2, 2, None), AppInstances("silent", 0, 1, None)),
     )
     first, second = tables.apps(found, Selection())
-    assert first["App"] == Link("orders", "?view=metrics&app=orders&range=15m")
+    assert first["App"] == Anchor("orders", "?view=metrics&app=orders&range=15m")
     assert (first["Living"], first["Main sum"], first["Sum"], first["Rate/s"]) == (2, "sent total of 2", "1,120", "2")
     assert first["Trend"][-1] == 2
     assert (second["App"].text, second["Living"], second["Main sum"]) == ("silent", 0, "")
@@ -88,3 +88,17 @@ def test_the_lag_is_that_on_the_topics_of_the_positions(store: LocalStore, reade
     ).apps
     assert (orders.lag, orders.twice) == (7, 3)
     assert (payments.lag, payments.twice) == (None, None)
+
+
+def test_what_was_taken_is_no_sum_of_its_own(store: LocalStore, reader: LocalStore) -> None:
+    """Records that were taken again are not added to those counted twice, and what was taken is not the main sum."""
+    where = {"topic": "orders", "partition": "0"}
+    (line,) = home(
+        store,
+        reader,
+        sum_point("n", "counter", 0, count=13),
+        sum_point("n.position", "position", 0, start=0, position=10, **where),
+        sum_point("n.taken", "counter", 0, count=20),
+        sum_point("n.taken.position", "position", 0, start=0, position=10, **where),
+    ).apps
+    assert (line.twice, line.main.name if line.main else "") == (3, "n")

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from confluent_kafka import KafkaError
 
-from tallystream import ConsumerProgress, MetricRegistry, record
+from tallystream import ConsumerProgress, MetricRegistry, ProducerProgress, record
 from tallystream.testing import assert_count, find
 
 
@@ -49,6 +49,21 @@ def test_consumer_progress_counts_and_moves_positions_in_one_step(registry: Metr
     ]
 
 
+def test_what_is_taken_has_a_counter_and_positions_of_its_own(registry: MetricRegistry) -> None:
+    """Taking moves neither the count nor the positions of what was processed. Errors are skipped."""
+    progress = ConsumerProgress(registry, "c", tags={"group": "g"})
+    error = confluent_kafka.Message(topic="t", partition=0, offset=8, error=KafkaError(KafkaError._PARTITION_EOF))
+    assert progress.taken([Message("t", 0, 5), Message("t", 0, 6), error]) == 2
+    assert progress.processed([Message("t", 0, 5)]) == 1
+    tags = {"group": "g", "topic": "t", "partition": "0"}
+    assert registry.snapshot() == [
+        record.Counter(name="c", tags={"group": "g"}, count=1),
+        record.Counter(name="c.taken", tags={"group": "g"}, count=2),
+        record.Position(name="c.taken.position", tags=tags, start=5, position=7),
+        record.Position(name="c.position", tags=tags, start=5, position=6),
+    ]
+
+
 def test_consumer_progress_accepts_records_with_attributes(registry: MetricRegistry) -> None:
     """Records of aiokafka are counted like messages of confluent-kafka."""
     progress = ConsumerProgress(registry, "c")
@@ -80,3 +95,18 @@ def test_consumer_progress_rejects_a_message_without_offset(registry: MetricRegi
     with pytest.raises(ValueError, match="has the offset None"):
         progress.processed([Message("t", 0, 1), Message("t", 0, None)])
     assert_count(registry, "c", 0)
+
+
+def test_producer_progress_counts_what_was_delivered(registry: MetricRegistry) -> None:
+    """The positions are the offsets of what arrived. A message that failed is not counted."""
+    progress = ProducerProgress(registry, "sent", tags={"region": "eu"})
+    failed = confluent_kafka.Message(topic="t", partition=0, error=KafkaError(KafkaError._MSG_TIMED_OUT))
+    progress.delivered(failed.error(), failed)
+    for offset in (7, 8):
+        progress.delivered(None, confluent_kafka.Message(topic="t", partition=0, offset=offset))
+    tags = {"region": "eu"}
+    where = {**tags, "topic": "t", "partition": "0"}
+    assert registry.snapshot() == [
+        record.Counter(name="sent", tags=tags, count=2),
+        record.Position(name="sent.position", tags=where, start=7, position=9),
+    ]
