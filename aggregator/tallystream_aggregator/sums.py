@@ -16,7 +16,7 @@ Offsets = dict[str, dict[str, int]]
 
 VALUES = (
     *("count", "sum", "min", "max", "mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate"),
-    *("p50", "p75", "p95", "p98", "p99", "p999", "start", "position"),
+    *("p50", "p75", "p95", "p98", "p99", "p999", "start", "position", "ended", "silent"),
 )
 """The fields of a sum that its type determines, without the sketch."""
 
@@ -32,7 +32,8 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     The `type` determines which fields are set: counter: count; float_counter: sum; updown and gauge: sum, min, max,
     mean, number; meter: count and rates; histogram: count, min, max (and the sum, if every life that counted values has
     a sum, quantiles and the merged sketch, if every such life has a sketch); timer: both; buckets: count, `bounds`, and
-    `counts` of the values up to each bound and above the one before, and above the last one; position: start, position.
+    `counts` of the values up to each bound and above the one before, and above the last one; position: start, position;
+    instances: `ended` and `silent`, the numbers of such instances of the app.
     A gauge that no living life reports has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
@@ -68,6 +69,8 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     counts: list[int] = []
     start: int | None = None
     position: int | None = None
+    ended: int | None = None
+    silent: int | None = None
     lives: int = 0
     instances: int = 0
     retired: int = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from reports import INTERVAL, NEW_VALUES, PAST, WAITING, touch
 
-from tallystream import ExponentiallyDecaying, MetricRegistry
+from tallystream import MetricRegistry
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def microseconds(rounds: int) -> dict[str, float]:
     registry = MetricRegistry("bench", clock=clock)
     counters = [registry.counter(f"counter.{number}") for number in range(100)]
     histograms = [registry.histogram(f"histogram.{number}") for number in range(100)]
-    sampled = [registry.histogram(f"sampled.{number}", sampling=ExponentiallyDecaying()) for number in range(100)]
+    sampled = [registry.histogram(f"sampled.{number}") for number in range(100)]
+    for histogram in sampled:
+        histogram.keep_sample()
     for _ in range(PAST):
         clock.advance(INTERVAL)
         touch(histograms + sampled, draw, NEW_VALUES, still=True)
@@ -47,11 +49,11 @@ def microseconds(rounds: int) -> dict[str, float]:
             value = measure("a counter: read", counter.read)
             measure("a counter: encode as JSON", encode, value)
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
-            histogram._pending, now = values.copy(), clock.monotonic()
+            histogram._pending = values.copy()
             measure(f"a histogram: add {WAITING} values", histogram._add_pending)
             measure("a histogram: encode the sketch as a record struct", histogram._sketch.encode)
             measure("a histogram: encode the record as JSON", encode, histogram.collect(views=False))
             sample = other._reservoir
-            measure(f"a sample of a local reporter: add {WAITING} values", sample.update, values, now)
-            measure("a sample of a local reporter: compute the view", sample.view, now)
+            measure(f"a sample of a local reporter: add {WAITING} values", sample.update, values, clock.monotonic())
+            measure("a sample of a local reporter: compute the view", sample.view)
     return {what: statistics.fmean(each) for what, each in times.items()}

@@ -105,8 +105,6 @@ AnyStore = Annotated[
         show_envvar=True,
     ),
 ]
-Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
-Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
 RetentionDays = Annotated[float, typer.Option(help="Days to keep what it writes to the local store; 0 keeps all.")]
 Rows = Annotated[
     bool,
@@ -277,17 +275,3 @@ def require_spark() -> None:
         from tallystream_aggregator.java import version
 
         version()
-
-
-def parse_partitions(text: str | None) -> tuple[int, ...] | None:
-    """Return the partitions in a text such as "0,2"; None for None.
-
-    Raises:
-        ConfigError: the text is not a list of whole numbers.
-    """
-    if text is None:
-        return None
-    try:
-        return tuple(sorted({int(number) for number in text.split(",")}))
-    except ValueError as error:
-        raise ConfigError("--partitions", text, "give the numbers of partitions, as in 0,2") from error

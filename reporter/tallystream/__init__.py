@@ -19,11 +19,10 @@ from tallystream.instrumentation.decorators import LogRecordCounter, count_excep
 from tallystream.instrumentation.default import counter, default_registry, gauge, histogram, meter, timer, updown
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.metrics.counter import Counter, UpDownCounter
-from tallystream.metrics.gauge import Gauge, derived, ratio
+from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
-from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, SlidingTimeWindow
 from tallystream.metrics.timer import Timer
 from tallystream.progress import ConsumerProgress, ProducerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
@@ -37,7 +36,6 @@ __all__ = [
     "ConsumerProgress",
     "Counter",
     "DuplicateReporterError",
-    "ExponentiallyDecaying",
     "Gauge",
     "GraphiteReporter",
     "Histogram",
@@ -51,8 +49,6 @@ __all__ = [
     "MetricTypeError",
     "Position",
     "ProducerProgress",
-    "Sampling",
-    "SlidingTimeWindow",
     "TallystreamError",
     "Timer",
     "UpDownCounter",
@@ -60,11 +56,9 @@ __all__ = [
     "counted",
     "counter",
     "default_registry",
-    "derived",
     "gauge",
     "histogram",
     "meter",
-    "ratio",
     "report",
     "timed",
     "timer",

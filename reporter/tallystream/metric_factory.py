@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tallystream.clock import Clock
-    from tallystream.metrics.sampling import Sampling
 
 POSITION_NAME = "consumer.position"
 
 M = TypeVar("M", bound=Metric)
-H = TypeVar("H", bound=Histogram)
 Make = Callable[[str, Mapping[str, str]], M]
 """Creates a metric from its name and tags."""
 
@@ -35,7 +32,6 @@ class MetricFactory(ABC):
     """Returns metrics by name and tags, and creates them if they do not exist. Safe to use from any thread."""
 
     clock: Clock
-    sampling: Sampling
 
     @abstractmethod
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
@@ -73,41 +69,27 @@ class MetricFactory(ABC):
         name: str,
         function: Callable[[], float | None] | None = None,
         *,
-        cached_for: float | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Gauge:
-        """Return the gauge of this name and tags. If `function` is given, it computes the value from now on.
-
-        With `cached_for`, the function is called at most once in that many seconds.
-        """
+        """Return the gauge of this name and tags. If `function` is given, it computes the value from now on."""
         if isinstance(function, Mapping):
             raise ConfigError(f"function of {name!r}", function, f"pass tags by name: tags={function!r}")
-        if cached_for is not None:
-            if function is None:
-                remedy = "give a function with it; a gauge that is set needs no cache"
-                raise ConfigError("cached_for", cached_for, remedy)
-            if not isfinite(cached_for) or cached_for <= 0:
-                raise ConfigError("cached_for", cached_for, "give a number of seconds above 0")
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
-            gauge.compute_by(function, cached_for or 0.0, self.clock)
+            gauge.function = function
         return gauge
 
     def meter(self, name: str, tags: Mapping[str, str] | None = None) -> Meter:
         """Return the meter of this name and tags."""
         return self.get(Meter, name, tags, lambda n, t: Meter(n, t, self.clock))
 
-    def histogram(
-        self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
-    ) -> Histogram:
-        """Return the histogram of this name and tags. `sampling` replaces the registry's."""
-        histogram = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
-        return _check_sampling(histogram, sampling)
+    def histogram(self, name: str, tags: Mapping[str, str] | None = None) -> Histogram:
+        """Return the histogram of this name and tags."""
+        return self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock))
 
-    def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
-        """Return the timer of this name and tags. `sampling` replaces the registry's."""
-        timer = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
-        return _check_sampling(timer, sampling)
+    def timer(self, name: str, tags: Mapping[str, str] | None = None) -> Timer:
+        """Return the timer of this name and tags."""
+        return self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock))
 
     def position(
         self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
@@ -132,7 +114,7 @@ class ScopedRegistry(MetricFactory):
     """
 
     def __init__(self, parent: MetricFactory, prefix: str, tags: Mapping[str, str] | None) -> None:
-        self.clock, self.sampling = parent.clock, parent.sampling
+        self.clock = parent.clock
         self._parent = parent
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
@@ -154,11 +136,3 @@ class ScopedRegistry(MetricFactory):
     def colocate(self, *metrics: Metric) -> None:
         """Report these metrics in the same record."""
         self._parent.colocate(*metrics)
-
-
-def _check_sampling(metric: H, sampling: Sampling | None) -> H:
-    if sampling is not None:
-        if metric.sampling != sampling:
-            raise ConfigError("sampling", sampling, f"{metric.name!r} already has {metric.sampling}; choose it once")
-        metric.keep_sample()
-    return metric

@@ -13,7 +13,6 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream.metric_factory import M, Make, MetricFactory
 from tallystream.metrics.gauge import Gauge, checked
 from tallystream.metrics.histogram import Histogram
-from tallystream.metrics.sampling import DEFAULT_SAMPLING, Sampling
 from tallystream.process.fork import Step, after_fork_in_child
 from tallystream.validation import check_name, check_tags
 
@@ -61,17 +60,15 @@ class MetricRegistry(MetricFactory):
     Args:
         app: the application's name, 1 to 512 characters.
         clock: the source of the time. Tests pass a `tallystream.testing.ManualClock`.
-        sampling: the sample of histograms and timers that are created without their own `sampling`. If it is None, they
-            use `ExponentiallyDecaying()`, and keep it only from the time when a reporter is created that shows samples.
 
     Raises:
         ConfigError: the name can't be used.
     """
 
-    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK, sampling: Sampling | None = None) -> None:
+    def __init__(self, app: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.app = check_name("app", app)
-        self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
-        self._keeps_samples = sampling is not None
+        self.clock = clock
+        self._keeps_samples = False
         self._reporter: Reporter | None = None
         # By name: the type, which all metrics with this name have, and the metrics by tags.
         self._metrics: dict[str, tuple[str, dict[tuple[tuple[str, str], ...], Metric]]] = {}

@@ -239,8 +239,8 @@ def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
     with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as correct:
         for wrong, name in (
             ({"token": "wrong-token"}, "INFLUXDB_TOKEN"),
-            ({"org": "no such"}, "--bucket"),
-            ({"bucket": "no such"}, "--bucket"),
+            ({"org": "no such"}, "INFLUXDB_BUCKET"),
+            ({"bucket": "no such"}, "INFLUXDB_BUCKET"),
         ):
             given = {"token": correct.token, "org": correct.org, "bucket": correct.bucket} | wrong
             settings = StoreSettings.parse(correct.spec, env={}, **given)

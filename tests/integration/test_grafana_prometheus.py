@@ -35,7 +35,7 @@ RULES = prometheus_rules(SETTINGS)
 RULE_OF_FAULT = {"aggregator-stuck": "aggregator-down"}
 """Faults without a rule of their own, and the rule that must fire."""
 WATCHED = re.compile(
-    r"(?!tallystream_epoch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|published_age|ready)|kafka_.*max_lag_s"
+    r"(?!tallystream_epoch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_((living|silent)_instances|group_|lag_|published_age|ready)|kafka_.*max_lag_s"
 )
 FIRED: dict[str, tuple[dict[str, str], str]] = {
     "instance-silent": ({"app": "orders"}, "1"),

@@ -62,7 +62,7 @@ def test_each_part_has_the_permissions_that_it_needs(store: StoreSettings, influ
             assert reader.measurements() == ["m"]
             reader.close()
         else:
-            with pytest.raises(ConfigError, match="--bucket"):
+            with pytest.raises(ConfigError, match="INFLUXDB_BUCKET"):
                 content(settings, "m", ["v"])
         with pytest.raises(ConfigError):
             write(replace(settings, bucket=influxdb.bucket), [POINT])

@@ -88,6 +88,6 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
 
 def test_a_topic_that_does_not_exist_is_exit_code_3(broker: KafkaBroker) -> None:
     """A sentence names the topic."""
-    done = run("sums", "--from-topic", "--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", "no-such-")
+    done = run("sums", "--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", "no-such-")
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("The topic can't be read: no-such-metrics-agg: ")

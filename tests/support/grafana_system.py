@@ -15,6 +15,7 @@ from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.instances import INSTANCES_NAME
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, is_sum
 from tallystream_aggregator.shipping.tail import Record as Read
@@ -148,7 +149,8 @@ class System:
         ]
         self._offset += len(sent)
         changes = run(self._table, records)
-        shipped = [Read(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
+        totals = [*changes.totals, *changes.instances]
+        shipped = [Read(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(totals)]
         shipped += [Read(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
         rows = [one for one in changes.rows if one.key.startswith((b'["life"', b'["shard"'))]
         shipped += [Read(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
@@ -164,7 +166,7 @@ class System:
             self._health["ship"].internal_metrics.add(f"tallystream.ship.{name}", n)
         self._health["ship"].internal_metrics.add("tallystream.input.records", len(shipped))
         self._health["ship"].status.checked()
-        return self._expose([one for one in points if is_sum(one.measurement)])
+        return self._expose([one for one in points if is_sum(one.measurement) or one.measurement == INSTANCES_NAME])
 
     def _collect_lag(self, step: int) -> None:
         """Run a round of the lag collector; each partition gets 30 records a step."""

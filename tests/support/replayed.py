@@ -92,6 +92,7 @@ def lasting(sums: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
     return {
         key: {} if key[2] in ("gauge", "updown") else {name: fields.get(name) for name in LASTING}
         for key, fields in sums.items()
+        if key[2] != "instances"
     }
 
 

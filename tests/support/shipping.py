@@ -163,8 +163,9 @@ def shipper(
         folder / "ship.log",
         *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
         *("--ready-file", str(folder / "ready")),
-        *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
-        env={"INFLUXDB_TOKEN": store.token} | ({OTLP_HISTOGRAMS: OTLP_EXPONENTIAL} if store.buckets else {}),
+        *("--store", store.spec, *options),
+        env={"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
+        | ({OTLP_HISTOGRAMS: OTLP_EXPONENTIAL} if store.buckets else {}),
         timeout=timeout,
     ) as process:
         yield process

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
+from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """What a step with rows publishes."""
+    """What a step with rows publishes. `instances` are the sums with the numbers of instances, `totals` all others."""
 
     totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
     rows: list[TableRecord]
     shard_sums: list[ShardSum]
+    instances: list[Sum]
 
 
 def run(table: Table, records: Iterable[Record]) -> Published:
@@ -51,7 +53,9 @@ def apply(table: Table, records: Iterable[Record]) -> None:
 def publish(table: Table) -> Published:
     """Return what changed, with rows."""
     changes = table.outputs()
-    return Published(changes.totals, changes.dead, changes.events, table.rows(), changes.shard_sums)
+    totals = [total for total in changes.totals if total.type != INSTANCES]
+    instances = [total for total in changes.totals if total.type == INSTANCES]
+    return Published(totals, changes.dead, changes.events, table.rows(), changes.shard_sums, instances)
 
 
 def records_of(read: Iterable[TopicRecord], topic: str = "metrics") -> list[Record]:
@@ -88,7 +92,7 @@ class Topic:
     def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
         self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
-        self.changes = Published([], [], [], [], [])
+        self.changes = Published([], [], [], [], [], [])
         self._waiting: list[Record] | None = None
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:

@@ -11,11 +11,11 @@ import tallystream
 
 MODULES = {
     "tallystream": (
-        "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
+        "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError Gauge "
         "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
         "Meter MetricRegistry "
-        "MetricTypeError Position ProducerProgress Sampling SlidingTimeWindow TallystreamError Timer "
-        "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
+        "MetricTypeError Position ProducerProgress TallystreamError Timer "
+        "UpDownCounter count_exceptions counted counter default_registry gauge histogram meter report "
         "timed timer updown"
     ),
     "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",

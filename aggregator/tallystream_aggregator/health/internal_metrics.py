@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from prometheus_client import Metric
 
-from tallystream import ExponentiallyDecaying, record
+from tallystream import record
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.registry import MetricRegistry
 
@@ -107,7 +107,7 @@ class InternalMetrics:
     """
 
     def __init__(self, command: str, clock: Clock = SYSTEM_CLOCK, registry: MetricRegistry | None = None) -> None:
-        self.registry = registry or MetricRegistry(APP, clock=clock, sampling=ExponentiallyDecaying())
+        self.registry = registry or MetricRegistry(APP, clock=clock)
         self.command = command
 
     def set(self, name: str, value: float, **labels: str) -> None:

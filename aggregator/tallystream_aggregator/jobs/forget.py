@@ -14,6 +14,7 @@ import msgspec
 
 from tallystream.errors import TallystreamError
 from tallystream.record import identity
+from tallystream_aggregator.instances import state_of
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
@@ -25,11 +26,12 @@ from tallystream_aggregator.stream.positions import by_place, summed, visible_ro
 from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table.records.decode import shard_of
 from tallystream_aggregator.table.restore import read_row
-from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
+from tallystream_aggregator.table.rows import ForgottenRow, LifeRow, ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tallystream_aggregator.instances import InstanceState
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import PositionsRow
@@ -58,12 +60,12 @@ class ForgetSettings:
 
 
 class RemovedLife(NamedTuple):
-    """A life with what is removed, and its number of metrics. A `living` life may publish again."""
+    """A life with what is removed, and its number of metrics. A living life may publish again."""
 
     app: str
     instance: str
     life: str
-    living: bool
+    state: InstanceState
     metrics: int
 
 
@@ -94,10 +96,13 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
     """
     first = _positions(broker, table, 0)
     published = [first, *(_positions(broker, table, shard) for shard in range(1, first.of))]
-    lives: dict[tuple[str, str, str], RemovedLife] = {}
+    lives: dict[tuple[str, str, str], tuple[LifeRow, int]] = {}
     metrics: set[MetricId] = set()
     newest: LifeRow | None = None
+    clocks: dict[str, int] = {}
     for row in _rows(broker, table, first.of):
+        if isinstance(row, ShardRow):
+            clocks |= row.clocks
         if isinstance(row, ForgottenRow) and instance is None:
             forgotten = (row.app, *identity(row.name, row.held.kind, row.tags))
             metrics.update({forgotten} if forget.has_metric(forgotten) else ())
@@ -111,10 +116,11 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
         if removed:
             metrics.update(removed)
             life = row.app, row.instance, row.life
-            before = lives[life].metrics if life in lives else 0  # of other parts
-            lives[life] = RemovedLife(*life, row.living, before + len(removed))
+            before = lives[life][1] if life in lives else 0  # of other parts
+            lives[life] = row, before + len(removed)
             if newest is None or row.last_seen_ms > newest.last_seen_ms:
                 newest = row
+            row.metrics = []  # they are as large as the table
     if not metrics:
         what = f"metric {forget.metric}: nothing" if instance is None else f"instance {instance}: no life"
         raise TallystreamError(f"{what} in the table matches; check the name and what narrows it.")
@@ -124,7 +130,17 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
         records = [ProducerRecord(newest.topic, instance.encode(), forget.value(), newest.partition)]
     tags = first.sum_tags
     sums = {(app, name, kind, tags.of(kind, own)) for app, name, kind, own in metrics}
-    return Plan(records, sorted(lives.values()), sorted(sums))
+    return Plan(
+        records,
+        [RemovedLife(*life, _state(row, clocks), number) for life, (row, number) in sorted(lives.items())],
+        sorted(sums),
+    )
+
+
+def _state(row: LifeRow, clocks: dict[str, int]) -> InstanceState:
+    """Return the state of a life by the time of its partition. Its row may be from before it fell silent."""
+    is_living = row.living and clocks[f"{row.topic}:{row.partition}"] < row.last_seen_ms + 3 * row.every_ms
+    return state_of(is_living=is_living, is_final=row.final)
 
 
 def _positions(broker: Broker, table: str, shard: int) -> PositionsRow:

@@ -11,6 +11,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream_aggregator import sums
+from tallystream_aggregator.instances import INSTANCES_NAME
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALWAYS = ("lives", "instances", "retired")
+_INTEGERS = WHOLE | {"ended", "silent"}
 _RESERVED = RESERVED | {"instance"}
 
 
@@ -48,8 +50,10 @@ def row_points(row: LifeRow) -> Iterator[Point]:
     """Yield a point for each metric of the life's newest snapshot, with the snapshot's append time.
 
     Explicit buckets have none, nor have sketches. The life is a field: as a tag, every restart would start new series.
+    Only those of a final snapshot have the field `final`.
     """
     life: dict[str, Field] = {"life": row.life} if row.life else {}
+    life |= {"final": True} if row.final else {}
     for place, metric in enumerate(row.metrics):
         # Metrics that the newest snapshot lacks were in an earlier one, which made their points.
         if place not in row.older and metric.type != "buckets":
@@ -61,7 +65,7 @@ def row_points(row: LifeRow) -> Iterator[Point]:
 
 def _fields(row: Sum | Metric, names: Iterable[str]) -> dict[str, Field]:
     values = ((name, getattr(row, name)) for name in names)
-    return {name: int(value) if name in WHOLE else float(value) for name, value in values if value is not None}
+    return {name: int(value) if name in _INTEGERS else float(value) for name, value in values if value is not None}
 
 
 EVENTS = "tallystream.events"
@@ -93,8 +97,8 @@ _decode_life = json_decoder(LifeRow)
 
 
 def is_sum(measurement: str) -> bool:
-    """Return whether a measurement of the store has sums, by its name."""
-    return measurement != EVENTS and not measurement.startswith(INSTANCE_PREFIX)
+    """Return whether a measurement of the store has the sums of a metric, by its name."""
+    return measurement not in (EVENTS, INSTANCES_NAME) and not measurement.startswith(INSTANCE_PREFIX)
 
 
 class PointMapper:

@@ -117,7 +117,7 @@ class StoreSettings:
         if not settings.token:
             raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")
         if not settings.org:
-            raise ConfigError("INFLUXDB_ORG", "", "set it, or give --org")
+            raise ConfigError("INFLUXDB_ORG", "", "set it to the organization of the bucket")
         return settings
 
     @property

@@ -39,10 +39,11 @@ ROWS_EVERY_S = 1.0
 MAX_STEP_S = 10.0
 """How long a step reads and applies a backlog. A longer step leaves out more of the records that others supersede."""
 
-MAX_OUTPUTS, MAX_OUTPUT_BYTES = 50_000, 64 << 20
+MAX_OUTPUTS, MAX_OUTPUT_BYTES = 50_000, 32 << 20
 """The rows, dead letters and events after which a step ends, and the size of the records that are kept for rows.
 
-All of them are in memory until it is published.
+All of them are in memory until it is published, three times. What new lives keep is allocated in between, so little of
+that memory returns to the system.
 """
 
 CHECK_EVERY_S = 5.0
@@ -66,7 +67,7 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
+        pace = Pace(settings.spacing_s, settings.max_records)
         super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
         self._restorer = Restorer(broker, settings, stopped)
@@ -247,10 +248,18 @@ class ShardLoop(EpochLoop):
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 
     def _end_epoch(self, store: Store) -> None:
-        """Write the rest of the rows, and then the state: it is never behind a row that is missing on the topic."""
+        """Write the rest of the rows, and then the state: it is never behind a row that is missing on the topic.
+
+        While a large state is stored, steps go on for a limited time: Spark waits for the end of the epoch.
+        """
+        assert self._stored is not None
+        assert self._open_clients is not None
+        source, timer, until_s = self._open_clients[1], self._timer, self._timer.monotonic() + MAX_STEP_S
+        for _ in self._stored.save_ahead(store):
+            if self._pace.begins_s <= timer.monotonic() < until_s and not self._stopped():
+                self._take_step(source, 0)
         if self._rows_wait:
             self._publish(rows=True)
-        assert self._stored is not None
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
         self._report.positions = by_topic(positions_of(self._table.state))

@@ -26,12 +26,13 @@ def remove_lives(rows: LifeRows, instance: str, record: Record, forget: Forget |
     With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
     lives stay.
     """
-    for life in rows.lives.filled(instance, forget, record.clock_ms):
+    for life in rows.lives.filled(instance, forget):
         rows.lives.will_change(life)
         rows.blocks_to_rows(life)
         if life.rows:
             rows.add_event("tombstone" if forget is None else "forget", life, record)
         rows.remove(life, life.rows)
+        life.final = True
         rows.lives.set_living(life, living=False)
         for part in life.parts or (0,):
             rows.include(life, part, record)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from heapq import heappop, heappush, heapreplace
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final
 
 from tallystream.ulid import ulid_ms
+from tallystream_aggregator.instances import state_of
+from tallystream_aggregator.table.instances import InstanceNumbers, last_seen, state_by
 from tallystream_aggregator.table.layouts import metric_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from tallystream_aggregator.instances import InstanceState
     from tallystream_aggregator.table.records.decode import Forget, Record
     from tallystream_aggregator.table.state import Life, LifeId, LifeName, State
 
@@ -42,19 +45,24 @@ class _AppLives:
 
     `lives` are all but that of the short form. `filled` are those that are not empty, and some that have become empty
     since they were last asked for. `newest` is the highest seq of those with a known begin, -1 if there are none; seqs
-    of complete lives are 0. None stands for a number that has to be found again.
+    of complete lives are 0. `last` is the life with the last record. None stands for what has to be found again.
+    `living` is the number of living lives.
     """
 
-    __slots__ = ("filled", "lives", "newest")
+    __slots__ = ("filled", "last", "lives", "living", "newest")
 
     def __init__(self) -> None:
         self.lives: dict[str, Life] = {}
         self.filled: dict[str, Life] = {}
         self.newest: int | None = -1
+        self.last: Life | None = None
+        self.living = 0
 
     def add(self, life: Life) -> None:
         """Add a life, which may be about to change."""
         self.filled[life.life] = life
+        self.living += life.living
+        self.note_seen(life, is_later=True)
         if life.life != SHORT_FORM_LIFE:
             self.lives[life.life] = life
             self.note_seq(life)
@@ -62,6 +70,8 @@ class _AppLives:
     def remove(self, life: Life) -> None:
         """Remove a life."""
         self.filled.pop(life.life, None)
+        self.living -= life.living
+        self.note_seen(life, is_later=False)
         if self.lives.pop(life.life, None) is not None and _newest(life) == self.newest:
             self.newest = None
 
@@ -69,6 +79,19 @@ class _AppLives:
         """Note that the seq of a life has changed."""
         if self.newest is not None:
             self.newest = max(self.newest, _newest(life))
+
+    def note_seen(self, life: Life, *, is_later: bool) -> None:
+        """Note that the time of the last record of a life has changed."""
+        if self.last is life and not is_later:
+            self.last = None
+        elif self.last is not None and last_seen(life) > last_seen(self.last):
+            self.last = life
+
+    def state(self) -> InstanceState:
+        """Return the state of the instance in this app."""
+        if self.last is None:
+            self.last = max(chain(self.lives.values(), self.filled.values()), key=last_seen)
+        return state_of(is_living=self.living > 0, is_final=self.last.final)
 
     def newest_seq(self) -> int:
         """Return `newest`."""
@@ -155,7 +178,7 @@ class Lives:
     """The lives of `state`, which are forgotten `forget_after_ms` after their last record.
 
     `number` counts them, and `rows` their metrics, to which a caller adds what it adds to a life. `changed` are those
-    that have changed since the state was last stored. They may be gone.
+    that have changed since the state was last stored. They may be gone. `instances` has the numbers of instances.
     """
 
     def __init__(self, state: State, forget_after_ms: int) -> None:
@@ -165,7 +188,10 @@ class Lives:
         self.number = sum(map(len, state.lives.values()))
         self.rows = sum(map(metric_count, self))
         self._living = Counter(life.instance for life in self if life.living)
-        self._living_lives = self._living.total()
+        self.instances = InstanceNumbers(self._state_of)
+        for of_instance in state.lives.values():
+            for app in {life.app for life in of_instance.values()}:
+                self.instances.add(app, [life for life in of_instance.values() if life.app == app])
         self._silence = _Deadlines(lambda life: life.deadline_ms, self)
         self._forgetting = _Deadlines(lambda life: life.keep_ms + forget_after_ms, self)
         for life in self:
@@ -185,8 +211,9 @@ class Lives:
 
     def add(self, life: Life) -> None:
         """Add a new life."""
+        self.instances.will_change(life)
         self.number += 1
-        self._count_living(life.instance, life.living)
+        self._count_living(life, life.living)
         self._state.lives.setdefault(life.instance, {})[life.name] = life
         index = self._indexes.get(life.instance)
         if index is not None:
@@ -195,9 +222,10 @@ class Lives:
     def remove(self, life: Life) -> None:
         """Remove a life."""
         self.changed.add(life.id)
+        self.instances.will_change(life)
         self.number -= 1
         self.rows -= metric_count(life)
-        self._count_living(life.instance, -life.living)
+        self._count_living(life, -life.living)
         lives = self._state.lives[life.instance]
         del lives[life.name]
         if life.instance in self._indexes:
@@ -209,6 +237,8 @@ class Lives:
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
         self.changed.add(life.id)
+        if not life.living:
+            self.instances.will_change(life)
         index = self._indexes.get(life.instance)
         if index is not None:
             index.apps[life.app].filled[life.life] = life
@@ -216,13 +246,16 @@ class Lives:
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent."""
         self.changed.add(life.id)
-        self._count_living(life.instance, living - life.living)
+        self.instances.will_change(life)
+        more = living - life.living
+        self._count_living(life, more)
         life.living = living
         if living:
             self._silence.add(life)
         index = self._indexes.get(life.instance)
         if index is None:
             return
+        index.apps[life.app].living += more
         if living:
             index.living[life.name] = life
         else:
@@ -230,12 +263,15 @@ class Lives:
 
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        partition, deadline_ms = life.partition, life.deadline_ms
+        partition, deadline_ms, seen_ms = life.partition, life.deadline_ms, life.last_seen_ms
         life.partition, life.last_seen_ms, life.every_ms = record.partition_name, record.clock_ms, every_ms
         if life.partition != partition:
             self._set_due(life)
         elif life.deadline_ms < deadline_ms:
             self._silence.add(life)
+        index = self._indexes.get(life.instance)
+        if index is not None:
+            index.apps[life.app].note_seen(life, is_later=life.last_seen_ms >= seen_ms)
 
     def set_seq(self, life: Life, part: int, seq: int) -> None:
         """Set the seq of the newest snapshot of a part."""
@@ -250,14 +286,14 @@ class Lives:
             return self._index(instance).living.values()
         return [life for life in self._state.lives.get(instance, _NO_LIVES).values() if life.living]
 
-    def filled(self, instance: str, forget: Forget | None, clock_ms: int) -> list[Life]:
-        """Return the lives that a tombstone or a forget record changes at this time, by app and name."""
+    def filled(self, instance: str, forget: Forget | None) -> list[Life]:
+        """Return the lives that a tombstone or a forget record changes, by app and name."""
         index = self._index(instance)
         found: list[Life] = []
         for app in index.apps if forget is None or forget.app is None else index.apps.keys() & {forget.app}:
             filled = index.apps[app].filled
             for name in filled.keys() & {forget.life} if forget is not None and forget.life else list(filled):
-                if filled[name].is_empty(clock_ms):
+                if filled[name].is_empty:
                     del filled[name]
                 else:
                     found.append(filled[name])
@@ -305,7 +341,7 @@ class Lives:
 
     def counts(self) -> dict[str, int]:
         """Return how many lives there are, living ones, instances that have one of these, and rows."""
-        living = {"living": self._living_lives, "instances": len(self._living)}
+        living = {"living": self.instances.living.total(), "instances": len(self._living)}
         return {"lives": self.number, "rows": self.rows} | living
 
     def _set_due(self, life: Life) -> None:
@@ -314,11 +350,18 @@ class Lives:
         if life.life != SHORT_FORM_LIFE:
             self._forgetting.add(life)
 
-    def _count_living(self, instance: str, more: int) -> None:
-        self._living_lives += more
-        self._living[instance] += more
-        if not self._living[instance]:
-            del self._living[instance]
+    def _count_living(self, life: Life, more: int) -> None:
+        self.instances.count_living(life.app, more)
+        self._living[life.instance] += more
+        if not self._living[life.instance]:
+            del self._living[life.instance]
+
+    def _state_of(self, app: str, instance: str) -> InstanceState | None:
+        lives = self._state.lives.get(instance, _NO_LIVES)
+        if len(lives) <= FEW_LIVES:
+            return state_by([life for life in lives.values() if life.app == app])
+        of_app = self._index(instance).apps.get(app)
+        return None if of_app is None else of_app.state()
 
     def _index(self, instance: str) -> _InstanceLives:
         index = self._indexes.get(instance)

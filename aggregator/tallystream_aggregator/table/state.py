@@ -59,8 +59,8 @@ class Life(msgspec.Struct, array_like=True):
     When: `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any
     seq (or the ULID's time, if that is later), by which the life is forgotten.
 
-    What it is: `living` or silent; `complete` if its snapshots have all metrics of a part. `limits` are those that it
-    has reached.
+    What it is: `living`, or not; `final` if it said that it ends, or was removed; `complete` if its snapshots have all
+    metrics of a part. `limits` are those that it has reached.
     """
 
     instance: str
@@ -93,13 +93,10 @@ class Life(msgspec.Struct, array_like=True):
         """Which life of its instance it is."""
         return self.app, self.life
 
-    def is_empty(self, clock_ms: int) -> bool:
-        """Tell whether a tombstone at this time of its partition changes nothing. It removes a life of the short form.
-
-        A life whose deadline has passed is silent. That may not be noticed before the end of the step.
-        """
-        living = (self.living and self.deadline_ms > clock_ms) or not self.life
-        return not (living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
+    @property
+    def is_empty(self) -> bool:
+        """Whether a tombstone changes nothing. It ends a life, and removes one of the short form."""
+        return self.final and not (self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
 
     @property
     def deadline_ms(self) -> int:

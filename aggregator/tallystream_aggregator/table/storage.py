@@ -1,9 +1,11 @@
 """The storage of a shard's table: a copy of the state, then a log with the changes of each epoch.
 
 An epoch appends a state with the lives, forgotten sums and metrics that changed, and all small fields. When the entries
-after the copy are as large as the copy, a new copy is made. So the average cost depends on the changes, and the log is
-at most twice as large as the table. The head has a random token for the last entry. A process whose table in memory has
-the same token continues without reading the log.
+after the copy become as large as the copy, a new copy is made. So the average cost depends on the changes, and the log
+is about twice as large as the table at most. The head has a random token for the last entry. A process whose table in
+memory has the same token continues without reading the log.
+
+A log is replaced only by a new head: until then the entries that the old head names stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ COPY_FLOOR = 262_144
 """Entries up to this many bytes do not cause a new copy, so a small table is rarely copied."""
 
 MOST = 0.9
-"""The share of lives from which on a copy is made at once: their changes would soon be as large."""
+"""A copy is made when the entries after the last one would have more than this share of its bytes."""
 
 MAX_ENTRIES = 500
 """The most entries after a copy, whatever their size: they are read one by one."""
@@ -56,20 +58,21 @@ class Store(Protocol):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The head of a log: it has the entries 1 to `last`, and `token` identifies the last one.
+    """The head of a log: it has the entries `first` to `last`, and `token` identifies the last one.
 
     The entries up to `copied` are a copy of `copy_bytes`. Those after it have `entry_bytes`.
     """
 
     version: Literal[1] = STATE_VERSION
     token: str = ""
+    first: int = 1
     last: int = 0
     copied: int = 0
     copy_bytes: int = 0
     entry_bytes: int = 0
 
 
-ENTRY_BYTES = 4_194_304
+ENTRY_BYTES = 1_048_576
 """The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
 
 _decode_head = msgpack_decoder(Head)
@@ -81,6 +84,7 @@ class StoredTable:
     def __init__(self, table: Table, head: Head | None = None) -> None:
         self.table = table
         self._head = head or Head()
+        self._next: Head | None = None  # while it is saved
 
     @property
     def size(self) -> int:
@@ -91,49 +95,69 @@ class StoredTable:
         """Tell whether the store has what this process last read or wrote."""
         return store.head() == pack(self._head)
 
+    def save_ahead(self, store: Store) -> Iterator[None]:
+        """Store the changes since the last save if they are large, or a copy of the whole table if one is due.
+
+        After each entry the table may change. Take all of them, and then call `save`: nothing of it counts before.
+        """
+        head = self._next = msgspec.structs.replace(self._head)
+        changed_bytes = self.table.changed_share * head.copy_bytes
+        most_bytes = max(MOST * head.copy_bytes, COPY_FLOOR)
+        if not 0 < head.last < head.copied + MAX_ENTRIES or head.entry_bytes + changed_bytes > most_bytes:
+            yield from self._copy(store, head)
+        elif changed_bytes > ENTRY_BYTES:
+            yield from _add(store, head, self.table.pop_difference())
+
     def save(self, store: Store) -> None:
-        """Store the changes since the last call, or a copy of the whole table if one is due."""
-        difference, state, head = self.table.pop_difference(), self.table.state, self._head
-        head.token = os.urandom(8).hex()
-        is_copy_due = not 0 < head.last < head.copied + MAX_ENTRIES or (
-            _lives_of(difference) >= MOST * _lives_of(state) and head.copy_bytes > COPY_FLOOR
-        )
-        entries = [] if is_copy_due else list(_entries(difference))
-        size = head.entry_bytes + sum(map(len, entries))
-        if not is_copy_due and size <= max(head.copy_bytes, COPY_FLOOR):
-            head.entry_bytes = size
-            for entry in entries:
-                head.last += 1
-                store.add(head.last, entry)
-        else:
-            self._copy(store)
-        store.set_head(pack(head))
-
-    def _copy(self, store: Store) -> None:
-        """Replace the log by a copy of the table."""
-        head, before = self._head, self._head.last
-        if not before:
-            store.clear()
-        head.last, head.copy_bytes, head.entry_bytes = 0, 0, 0
-        for entry in _entries(self.table.state):
-            head.last += 1
-            head.copy_bytes += len(entry)
-            store.add(head.last, entry)
-        for number in range(head.last + 1, before + 1):
+        """Store the changes since `save_ahead`, and the head."""
+        if self._next is None:
+            _exhaust(self.save_ahead(store))
+        assert self._next is not None
+        _exhaust(_add(store, self._next, self.table.pop_difference()))
+        before, self._head, self._next = self._head, self._next, None
+        self._head.token = os.urandom(8).hex()
+        store.set_head(pack(self._head))
+        for number in range(before.first, self._head.first):
             store.remove(number)
-        head.copied = head.last
+
+    def _copy(self, store: Store, head: Head) -> Iterator[None]:
+        """Store a copy of the table after the entries of the log, which then begins with it."""
+        if not head.last:  # what is there is of another log
+            store.set_head(pack(Head()))
+            store.clear()
+        self.table.pop_difference()
+        head.first, head.entry_bytes = head.last + 1, 0
+        yield from _add(store, head, self.table.state)
+        head.copied, head.copy_bytes, head.entry_bytes = head.last, head.entry_bytes, 0
 
 
-def _lives_of(state: State) -> int:
-    return sum(map(len, state.lives.values()))
+def _add(store: Store, head: Head, state: State) -> Iterator[None]:
+    """Store the entries of a state."""
+    for entry in _entries(state):
+        head.last += 1
+        head.entry_bytes += len(entry)
+        store.add(head.last, entry)
+        yield
+
+
+def _exhaust(entries: Iterator[None]) -> None:
+    for _ in entries:
+        pass
+
+
+def _items(of: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the items of a dictionary that may change meanwhile: none that is gone by then, and no new one."""
+    for key in list(of):
+        if key in of:
+            yield key, of[key]
 
 
 def _entries(state: State) -> Iterator[bytes]:
-    """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
+    """Yield a state in entries of about `ENTRY_BYTES`, which may change after each. The last has all small fields."""
     items = chain(
-        (("metrics", "", number, metric) for number, metric in state.metrics.items()),
-        (("lives", instance, name, life) for instance, lives in state.lives.items() for name, life in lives.items()),
-        (("forgotten_sums", "", number, partial) for number, partial in state.forgotten_sums.items()),
+        (("metrics", "", number, metric) for number, metric in _items(state.metrics)),
+        (("lives", instance, name, life) for instance, lives in _items(state.lives) for name, life in _items(lives)),
+        (("forgotten_sums", "", number, partial) for number, partial in _items(state.forgotten_sums)),
     )
     parts, size = _no_parts(), 0
     for part, instance, key, item in items:
@@ -168,7 +192,7 @@ def load(store: Store, settings: TableSettings) -> StoredTable | None:
     if not head.last:
         raise StateError("it has no entries")
     state = State()
-    for number in range(1, head.last + 1):
+    for number in range(head.first, head.last + 1):
         entry = store.entry(number)
         if entry is None:
             raise StateError(f"entry {number} of {head.last} is missing")

@@ -7,6 +7,7 @@ same records give the same table, dead letters and events, whenever its changes 
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -108,15 +109,17 @@ class Table:
         """
         self._rows.notice_silence()
         state, sums = self.state, self._rows.sums
-        identity, out_ms = sums.numbers.identity, state.out_ms
-        numbers = sorted(sums.flush(), key=identity)
+        changed = [(sums.numbers.identity(number), sums[number]) for number in sums.flush()]
+        changed += self._rows.lives.instances.flush()
+        changed.sort(key=itemgetter(0))
+        out_ms = state.out_ms
         totals: list[Sum] = []
         shard_sums: list[ShardSum] = []
         if state.shards > 1:
-            shard_sums = [ShardSum(state.shard, identity(number), sums[number], out_ms) for number in numbers]
+            shard_sums = [ShardSum(state.shard, metric, partial, out_ms) for metric, partial in changed]
         else:
             offsets = state.offsets_by_topic()
-            totals = [sums[number].row(identity(number), out_ms, offsets) for number in numbers]
+            totals = [partial.row(metric, out_ms, offsets) for metric, partial in changed]
         changes = Changes(totals, self._dead, self._rows.events, shard_sums)
         self._dead, self._rows.events = [], []
         self._rows.drop_unused()
@@ -133,9 +136,15 @@ class Table:
     def publish_all(self) -> None:
         """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
         self._rows.sums.mark_changed(self.state.metrics)
+        self._rows.lives.instances.mark_changed()
         self._rows.records.change_all(self._rows.lives)
         self._rows.note_forgotten(self.state.forgotten_sums)
         self._shard_row_changed = True
+
+    @property
+    def changed_share(self) -> float:
+        """The share of the lives that have changed since the last call of `pop_difference`."""
+        return len(self._rows.lives.changed) / max(self._rows.lives.number, 1)
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""

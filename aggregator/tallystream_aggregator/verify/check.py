@@ -82,13 +82,13 @@ def _sums(advance: Advance, sums: PublishedSums) -> Iterator[Difference]:
     A metric that no life has needs no sum, nor a gauge that only forgotten lives had: its sum is empty, and a
     table that was made again from its rows does not know it.
     """
-    replayed = advance.replay.held()
-    for identity in dict.fromkeys([*sums.newest, *replayed]):
+    replayed, instances = advance.replay.held(), advance.replay.instances()
+    for identity in dict.fromkeys([*sums.newest, *replayed, *instances]):
         row, held = sums.newest.get(identity), replayed.get(identity, [])
         if row is not None:
-            found = unequal(row.fields, sum_of(identity[1], held))
+            found = unequal(row.fields, instances.get(identity) or sum_of(identity[1], held))
             yield from (Difference(identity, name, *pair, row.ends) for name, pair in found.items())
-        elif held:
+        elif held or identity in instances:
             yield Difference(identity, "sum", None, "published", sums.end)
 
 

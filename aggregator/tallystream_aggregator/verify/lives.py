@@ -91,6 +91,7 @@ ADDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "timer": (("count", "sum"), RATES),
     "buckets": (("count", "counts"), ()),
     "position": ((), ()),
+    "instances": ((), ()),
 }
 """The fields of each type that are added over all lives, and over those in which they are current."""
 

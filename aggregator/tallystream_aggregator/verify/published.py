@@ -174,7 +174,7 @@ NO_NUMBERS = {"v", "app", "name", "type", "tags", "ts", "offsets"}
 ROUNDED = {*sketches.SHARES, "mean"}
 """Fields computed in floating point, compared to six digits. Adjacent buckets of a sketch differ by about 2 %."""
 
-ZERO_IF_ABSENT = {"lives", "instances", "retired"}
+ZERO_IF_ABSENT = {"lives", "instances", "retired", "ended", "silent"}
 
 Unequal = dict[str, tuple[Any, Any]]
 """field → its published value and the replayed one. None means absent."""

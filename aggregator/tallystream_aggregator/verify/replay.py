@@ -83,7 +83,22 @@ class Replay:
 
     def sums(self) -> dict[Identity, dict[str, Any]]:
         """Return the fields of each sum. `retired` is the number of its lives that were forgotten."""
-        return {identity: sum_of(identity[1], held) for identity, held in self.held().items()}
+        return {identity: sum_of(identity[1], held) for identity, held in self.held().items()} | self.instances()
+
+    def instances(self) -> dict[Identity, dict[str, Any]]:
+        """Return how many instances of each app are living, ended and silent, and its living lives (rule 13)."""
+        found: dict[Identity, dict[str, Any]] = {}
+        for shard in self._shards:
+            for of_instance in shard.instances.values():
+                for app in {app for app, _ in of_instance}:
+                    lives = {name or "": life for (of, name), life in of_instance.items() if of == app}
+                    fields = found.setdefault((app, "instances", "tallystream.instances", ()), sum_of("instances", []))
+                    living = sum(map(shard.is_living, lives.values()))
+                    _, last = max(lives.items(), key=lambda item: (item[1].active_ms, item[0]))
+                    state = "instances" if living else "ended" if last.final else "silent"
+                    fields[state] = fields.get(state, 0) + 1
+                    fields["lives"] += living
+        return found
 
     def split(self, shards: int) -> None:
         """Divide the instances among so many shards from now on. All have read the same records."""

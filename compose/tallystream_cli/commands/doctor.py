@@ -34,8 +34,6 @@ def doctor(
             show_envvar=True,
         ),
     ] = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="The aggregator's checkpoint to check; by default the local system's in this folder."),
@@ -59,12 +57,12 @@ def doctor(
     from tallystream_cli.doctor.store import RIGHTS
     from tallystream_cli.permissions import PERMISSIONS
 
+    chosen = None if store is None else StoreSettings.parse(store)
     local = discovery.find() if bootstrap_servers is None else None
     if local is not None:
-        if store is None:
-            store, org, bucket = local.store(org, bucket)
+        chosen = chosen or local.store()
         checkpoint = checkpoint or local.folder / "aggregate"
-        local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}", f"checkpoint {checkpoint}")
+        local.announce(f"broker {local.state.bootstrap_servers}", f"store {chosen.spec}", f"checkpoint {checkpoint}")
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     known = dict.fromkeys([*(one.command for one in PERMISSIONS), *RIGHTS])
     if unknown := set(command or ()) - known.keys():
@@ -72,7 +70,7 @@ def doctor(
     settings = DoctorSettings(
         topics=Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ())),
         kafka={"bootstrap.servers": cluster.bootstrap_servers, **cluster.kafka},
-        store=None if store is None else StoreSettings.parse(store, org=org, bucket=bucket),
+        store=chosen,
         checkpoint=checkpoint,
         commands=tuple(command or ()),
     )

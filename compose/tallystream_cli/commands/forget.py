@@ -121,9 +121,7 @@ def as_text(plan: Plan, *, of_instance: bool) -> str:
     text = ""
     if plan.lives:
         lives = [("app", "instance", "life", "state", "metrics")]
-        for life in plan.lives[:MAX_ROWS]:
-            state = "living" if life.living else "silent"
-            lives.append((life.app, life.instance, life.life, state, str(life.metrics)))
+        lives += [(one.app, one.instance, one.life, one.state, str(one.metrics)) for one in plan.lives[:MAX_ROWS]]
         text += aligned(lives, right=(4,)) + "\n"
     sums = [("app", "metric", "type")]
     for app, name, kind, tags in plan.sums[:MAX_ROWS]:
@@ -131,7 +129,7 @@ def as_text(plan: Plan, *, of_instance: bool) -> str:
     text += aligned(sums, right=())
     if max(len(plan.lives), len(plan.sums)) > MAX_ROWS:
         text += f"and more: --json has all {len(plan.lives):,} lives and {len(plan.sums):,} sums\n"
-    if any(life.living for life in plan.lives):
+    if any(life.state == "living" for life in plan.lives):
         text += f"{LIVING}\n"
     return f"{text}{FORGOTTEN}\n" if of_instance else text
 

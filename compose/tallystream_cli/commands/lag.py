@@ -15,7 +15,7 @@ class CollectCommand(o.Sections):
     """The sections of the help of `lag collect`."""
 
     sections = {  # noqa: RUF012 (a constant of the class)
-        "Store": ("store", "org", "bucket", "retention_days", "full_hours"),
+        "Store": ("store", "retention_days", "full_hours"),
         "Groups and rounds": ("interval", "include", "exclude", "assigned_only", "ready_file"),
         "Status": ("window", "stop_after", "allowed_lag", "warn_age", "err_age"),
         "Kafka and security": ("bootstrap_servers", "kafka"),
@@ -26,21 +26,11 @@ class CollectCommand(o.Sections):
 def page(
     *,
     store: o.Store,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8501,
     address: Annotated[
         str, typer.Option(help="The address to listen on; TALLYSTREAM_PAGE_PASSWORD sets a password.")
     ] = "127.0.0.1",
     refresh: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
-    runbook_url: Annotated[
-        str,
-        typer.Option(
-            help="The runbook that problems link to; by default the page's own.",
-            envvar="TALLYSTREAM_RUNBOOK_URL",
-            show_envvar=True,
-        ),
-    ] = "",
     grafana_url: Annotated[
         str,
         typer.Option(
@@ -58,13 +48,12 @@ def page(
     from tallystream_dashboards.page.server import password
 
     settings = PageSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket).require_readable(),
+        store=StoreSettings.parse(store).require_readable(),
         port=port,
         address=address,
         refresh_s=refresh,
         password=password.from_environment(),
         ready_file=ready_file,
-        runbook_url=runbook_url,
         grafana_url=grafana_url,
         grafana_uid_prefix=uid_prefix,
     )
@@ -78,8 +67,6 @@ def lag_show(
     ] = None,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     watch: o.Watch = False,
     every: o.Every = 2.0,
     json: o.JsonLines = False,
@@ -90,7 +77,7 @@ def lag_show(
     from tallystream_dashboards.terminal.show import show
 
     settings = ShowSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=discovery.readable_store(store),
         group=group,
         watch=watch,
         json=json,
@@ -105,8 +92,6 @@ def lag_collect(
     store: o.Store,
     bootstrap_servers: o.BootstrapServers = "localhost:9092",
     kafka: o.Kafka = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
     interval: Annotated[float, typer.Option(help="Seconds between two rounds, 1 to 60.")] = 2.0,
     include: Annotated[
@@ -145,7 +130,7 @@ def lag_collect(
     from tallystream_dashboards.lag.status import Rules
 
     settings = CollectSettings(
-        store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
+        store=StoreSettings.parse(store, retention_days=retention_days).require_readable(),
         bootstrap_servers=bootstrap_servers,
         interval=interval,
         include=tuple(include or ("*",)),

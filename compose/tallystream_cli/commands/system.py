@@ -42,8 +42,6 @@ def up(
         str | None,
         typer.Option(help="local:PATH or influxdb:URL; by default the local store in the data folder."),
     ] = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     otlp_topic: o.OtlpTopic = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
@@ -51,7 +49,7 @@ def up(
     o.require_spark()
     from tallystream_aggregator.sinks.stores import StoreSettings
 
-    parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket).require_readable()
+    parsed = None if store is None else StoreSettings.parse(store).require_readable()
     options = {"broker_port": broker_port, "page_port": page_port, "store": parsed, "otlp_topics": otlp_topic or ()}
     raise typer.Exit(_start_detached(sys.argv[1:], data) if detach else _run(data, options))
 

@@ -18,9 +18,9 @@ class AggregateCommand(o.Sections):
     sections = {  # noqa: RUF012 (a constant of the class)
         "Start": (
             *("checkpoint", "start", "catch_up", "ready_file"),
-            *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
+            *("topic_pattern", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
-        "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
+        "Latency and limits": ("latency", "epoch", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
         "Store": ("store", "rows"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
@@ -38,15 +38,11 @@ def aggregate(
         str | None,
         typer.Option(help="Read every topic whose whole name matches this regular expression, instead of metrics."),
     ] = None,
-    partitions: Annotated[
-        str | None,
-        typer.Option(help="Read only these partitions of metrics, as in 0,2; added partitions are not read."),
-    ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Where a new table starts: earliest, latest, a time in UTC, or offsets as JSON; "
+            help="Where a new table starts: earliest, latest, or a time in UTC; "
             "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,
@@ -64,10 +60,6 @@ def aggregate(
     epoch: Annotated[
         float, typer.Option(help="The longest time between two checkpoints of the table, in seconds, from 1 to 100.")
     ] = 60.0,
-    max_rate: Annotated[
-        int | None,
-        typer.Option(help="The most records that each shard reads in a second; by default there is no limit."),
-    ] = None,
     forget_after_days: Annotated[
         float,
         typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 5 or more."),
@@ -110,10 +102,8 @@ def aggregate(
         Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
         checkpoint,
         topic_pattern=topic_pattern,
-        partitions=o.parse_partitions(partitions),
         latency=latency,
         epoch_s=epoch,
-        max_rate=max_rate,
         start=start,
         catch_up=catch_up,
         skip_lost=on_data_loss == "continue",
@@ -188,8 +178,7 @@ class ShipCommand(o.Sections):
     """The sections of the help of `ship`."""
 
     sections = {  # noqa: RUF012 (a constant of the class)
-        "What and where": ("store", "group", "rows", "ready_file"),
-        "Settings of the store": ("org", "bucket", "retention_days"),
+        "What and where": ("store", "retention_days", "group", "rows", "ready_file"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -205,8 +194,6 @@ def ship(
         str,
         typer.Option(help="The consumer group, one for each store; of two shippers of a group, one stands by."),
     ] = "tallystream-shipper",
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
     rows: o.Rows = False,
     http_port: o.HttpPort = None,
@@ -222,12 +209,7 @@ def ship(
 
     settings = ShipSettings(
         Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
-        StoreSettings.parse(
-            store,
-            org=org,
-            bucket=bucket,
-            retention_days=retention_days,
-        ),
+        StoreSettings.parse(store, retention_days=retention_days),
         group=group,
         rows=rows,
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),

@@ -14,8 +14,6 @@ from tallystream_cli.local import discovery
 def top(
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     every: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
@@ -28,24 +26,25 @@ def top(
     from tallystream_dashboards.terminal.top import TopSettings
 
     watch = sys.stdout.isatty() and not once and not json
-    chosen = discovery.readable_store(store, org, bucket)
+    chosen = discovery.readable_store(store)
     raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
 
 
 def sums(
-    context: typer.Context,
     pattern: Annotated[
         str | None,
         typer.Argument(help="Show the names that match this shell pattern; by default all but Tallystream's own."),
     ] = None,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
-    from_topic: Annotated[
-        bool, typer.Option("--from-topic", help="Read the topic metrics-agg instead of a store, without rates.")
-    ] = False,
-    bootstrap_servers: o.LocalServers = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            help="Read the topic metrics-agg of these brokers instead of a store, without rates.",
+            envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
+            show_envvar=True,
+        ),
+    ] = None,
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
@@ -63,14 +62,10 @@ def sums(
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.sums import SumsSettings
 
-    source = context.get_parameter_source("bootstrap_servers")
-    given = source is not None and source.name == "COMMANDLINE"
-    # In the environment, the address may be there for other commands.
-    no_store = store is None and bootstrap_servers is not None and (given or discovery.find() is None)
     settings = SumsSettings(
         store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-        if from_topic or no_store
-        else discovery.readable_store(store, org, bucket),
+        if store is None and bootstrap_servers is not None
+        else discovery.readable_store(store),
         pattern=pattern,
         app=app,
         all=all_,
@@ -87,8 +82,6 @@ def instances(
     app: o.App,
     *,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     metric: Annotated[str | None, typer.Option(help="Show the values of this metric, too.")] = None,
     range_: Annotated[
         str,
@@ -99,7 +92,7 @@ def instances(
     json: o.JsonLines = False,
     at: o.At = None,
 ) -> None:
-    """Show the instances of an app from the store: living or silent since when, the last report, lives and restarts.
+    """Show the instances of an app from the store: living, ended or silent since when, and the last report.
 
     Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
     """
@@ -107,7 +100,7 @@ def instances(
     from tallystream_dashboards.terminal.show import show
 
     settings = InstancesSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=discovery.readable_store(store),
         app=app,
         metric=metric,
         range=range_,
@@ -136,8 +129,6 @@ def compare(
         bool, typer.Option("--auto-commit", help="The consumers commit offsets before they count the records.")
     ] = False,
     store: o.LocalStore = None,
-    org: o.Org = None,
-    bucket: o.Bucket = None,
     range_: Annotated[
         str,
         typer.Option(
@@ -160,7 +151,7 @@ def compare(
     from tallystream_dashboards.terminal.show import show
 
     settings = CompareSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=discovery.readable_store(store),
         names=tuple(names or ()),
         group=group,
         app=app,

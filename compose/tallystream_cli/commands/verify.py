@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 AGREE, DIFFER = 0, 1
 PROGRESS_INTERVAL_S = 5.0
+MAX_ROWS = 50
+"""The number of differences in the table."""
 
 
 class UncheckedError(TallystreamError):
@@ -35,7 +37,6 @@ def verify(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
 ) -> None:
     """Replay the topic metrics with independent code and compare every sum.
 
@@ -43,7 +44,7 @@ def verify(
     """
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     try:
-        code = check(cluster, as_json=json, max_rows=most)
+        code = check(cluster, as_json=json)
     except ConfigError:
         raise
     except TallystreamError as error:
@@ -51,15 +52,15 @@ def verify(
     raise typer.Exit(code)
 
 
-def check(cluster: Cluster, *, as_json: bool, max_rows: int) -> int:
-    """Verify, print the outcome with up to `max_rows` differences, and return the exit code."""
+def check(cluster: Cluster, *, as_json: bool) -> int:
+    """Verify, print the outcome, and return the exit code."""
     from tallystream_aggregator.verify.job import run
 
     outcome = run(cluster, progress=Progress(sys.stderr))
     if as_json:
         sys.stdout.write(json_.dumps(as_dict(outcome)) + "\n")
     else:
-        sys.stdout.write(as_text(outcome, max_rows))
+        sys.stdout.write(as_text(outcome))
     return DIFFER if outcome.differences else AGREE
 
 
@@ -83,16 +84,16 @@ class Progress:
             self._stream.flush()
 
 
-def as_text(outcome: Outcome, max_rows: int) -> str:
-    """Return a table of the first `max_rows` differences, the summary and the notes."""
+def as_text(outcome: Outcome) -> str:
+    """Return a table of the first `MAX_ROWS` differences, the summary and the notes."""
     from tallystream_dashboards.terminal.show import aligned
 
     text = ""
     if outcome.differences:
         head = ("app", "metric", "field", "published", "replayed", "offsets")
-        text += aligned([head, *map(_cells, outcome.differences[:max_rows])], right=())
-        if len(outcome.differences) > max_rows:
-            text += f"and {len(outcome.differences) - max_rows:,} more: --json has them all\n"
+        text += aligned([head, *map(_cells, outcome.differences[:MAX_ROWS])], right=())
+        if len(outcome.differences) > MAX_ROWS:
+            text += f"and {len(outcome.differences) - MAX_ROWS:,} more: --json has them all\n"
     return text + "".join(f"{printable(line)}\n" for line in (summary(outcome), *notes(outcome)))
 
 

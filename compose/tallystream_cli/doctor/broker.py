@@ -1,7 +1,7 @@
-"""Checks of the brokers: their topics and transactions, and whether an aggregator runs. Asking creates nothing.
+"""Checks of the brokers: their topics and transactions, and whether an aggregator runs.
 
-A request about a group makes a broker create the topic of its groups' offsets, and a transactional ID, which can be
-asked for only by opening it, that of the transactions. So they are asked for only once an aggregator has run.
+Asking creates no topic but Kafka's own: a broker makes that of the groups' offsets for a request about a group, and
+that of the transactions when a transactional ID is opened, which is the only way to ask for one.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -46,7 +46,7 @@ class Brokers:
 
     `configs` lacks topics whose configuration this user may not see. Topics and groups in `refused` may exist: this
     user may not describe them. `transactions` is "" if a transactional ID could be opened, or else the name of Kafka's
-    error; None: none was tried.
+    error.
     """
 
     servers: str
@@ -55,13 +55,13 @@ class Brokers:
     configs: Mapping[str, Mapping[str, str]]
     groups: Mapping[str, Any] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
-    transactions: str | None = None
+    transactions: str = ""
 
 
 def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], transactional_id: str) -> Brokers:
     """Return what the brokers know of the topics and some groups. `kafka` are librdkafka's options.
 
-    Once an aggregator has run, `transactional_id` is opened, which nobody uses; no transaction is begun.
+    It opens `transactional_id`, which nobody uses; no transaction is begun.
 
     Raises:
         ConfigError: no broker answers, or librdkafka rejects an option.
@@ -75,19 +75,15 @@ def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], trans
         admin.describe_topics(TopicCollection(sorted(policies(topics))), **options),
         missing={KafkaError.UNKNOWN_TOPIC_OR_PART},
     )
-    found: dict[str, Any] = {}
-    has_run = topics.ledger in described and _end(admin, topics.ledger) > 0
-    if has_run:
-        found, hidden = _split(admin.describe_consumer_groups(sorted(groups), **options), missing=_NO_GROUP)
-        refused |= hidden
+    found, hidden = _split(admin.describe_consumer_groups(sorted(groups), **options), missing=_NO_GROUP)
     return Brokers(
         kafka["bootstrap.servers"],
         len(admin.describe_cluster(request_timeout=TIMEOUT_S).result().nodes),
         described,
         _configs(admin, described),
         found,
-        refused,
-        _open(kafka, transactional_id) if has_run else None,
+        refused | hidden,
+        _open(kafka, transactional_id),
     )
 
 
@@ -116,16 +112,10 @@ def _configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str, st
     return {name: {key: str(entry.value) for key, entry in config.items()} for name, config in found.items()}
 
 
-def _end(admin: AdminClient, topic: str) -> int:
-    place = TopicPartition(topic, 0)
-    answers = admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT_S)  # type: ignore[no-untyped-call]
-    return int(answers[place].result().offset)
-
-
 def _open(kafka: Mapping[str, str], transactional_id: str) -> str:
     options = {**kafka, "transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
     try:
-        clients.producer(options).init_transactions(TIMEOUT_S)
+        clients.producer(options).init_transactions(Timeouts().transaction_s)  # a broker may make its topic first
     except KafkaException as error:
         return str(error.args[0].name())
     return ""
@@ -142,8 +132,6 @@ def findings(brokers: Brokers, names: Topics) -> Iterator[Finding]:
 def transactions(brokers: Brokers) -> Finding:
     """Check that a transaction can have our timeout."""
     check, opened = "transactions", brokers.transactions
-    if opened is None:
-        return not_checked(check, "no aggregator has run yet")
     if opened.endswith("AUTHORIZATION_FAILED"):
         return not_checked(check, "this user may not use the aggregator's transactional IDs")
     if opened == "INVALID_TRANSACTION_TIMEOUT":

@@ -44,8 +44,7 @@ def _lacking(one: Permission, brokers: Brokers, topics: Topics) -> list[str] | N
     # An existing topic need not be created, and a missing one can't be asked for.
     needed = [operation for operation in one.operations if operation != "Create"]
     if one.resource == TRANSACTIONAL_ID:
-        opened = brokers.transactions
-        return None if opened is None else needed if opened.endswith("AUTHORIZATION_FAILED") else []
+        return needed if brokers.transactions.endswith("AUTHORIZATION_FAILED") else []
     described = brokers.topics if one.resource == "topic" else brokers.groups
     names = policies(topics) if (one.resource, one.name) == ("topic", "*") else [_example(one.name)]
     for name in names:

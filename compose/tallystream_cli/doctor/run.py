@@ -40,7 +40,7 @@ class DoctorSettings:
 
 
 def run(settings: DoctorSettings) -> Iterator[Finding]:
-    """Check everything. A check that fails is a finding. Nothing is changed, but a transactional ID may be opened.
+    """Check everything. A check that fails is a finding. Nothing is changed, but a transactional ID is opened.
 
     Raises:
         ConfigError: librdkafka rejects an option.

@@ -29,9 +29,11 @@ class RunningSystem(NamedTuple):
     folder: Path
     state: state_file.SystemState
 
-    def store(self, org: str | None, bucket: str | None) -> tuple[str, str | None, str | None]:
-        """Return its store, organization and bucket; a given organization or bucket takes precedence."""
-        return self.state.store, org or self.state.org, bucket or self.state.bucket
+    def store(self) -> StoreSettings:
+        """Return its store, with its organization and bucket."""
+        from tallystream_aggregator.sinks.stores import StoreSettings  # here, as the stores are slow to import
+
+        return StoreSettings.parse(self.state.store, org=self.state.org, bucket=self.state.bucket)
 
     def announce(self, *used: str) -> None:
         """Write to standard error what the command uses of this system."""
@@ -90,19 +92,19 @@ def require_existing(store: StoreSettings) -> StoreSettings:
     return store
 
 
-def readable_store(store: str | None, org: str | None, bucket: str | None) -> StoreSettings:
+def readable_store(store: str | None) -> StoreSettings:
     """Return the store of the options, or that of the local system if none is given; announce the latter.
 
     Raises:
         ConfigError: no store is given and no local system runs, or the store can't be read.
     """
-    from tallystream_aggregator.sinks.stores import StoreSettings  # here, as the stores are slow to import
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
-    if store is None:
-        local = find()
-        if local is None:
-            remedy = f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
-            raise ConfigError("--store", None, remedy)
-        store, org, bucket = local.store(org, bucket)
-        local.announce(f"store {store}")
-    return require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable())
+    if store is not None:
+        return require_existing(StoreSettings.parse(store).require_readable())
+    local = find()
+    if local is None:
+        remedy = f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
+        raise ConfigError("--store", None, remedy)
+    local.announce(f"store {local.state.store}")
+    return require_existing(local.store().require_readable())

@@ -1,4 +1,4 @@
-"""The instances of an app: living or silent, since when, and their lives, from the points that `ship --rows` writes."""
+"""The instances of an app: living, ended or silent, since when, and their lives, by the points of `ship --rows`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tallystream.ulid import ulid_ms
+from tallystream_aggregator.instances import ENDED, LIVING, SILENT, state_of
 from tallystream_aggregator.shipping.points import EVENTS
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_dashboards.data.instances import newest_values, read_values, silent_after_ms
@@ -16,8 +17,11 @@ from tallystream_dashboards.data.sums import REPORTER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from tallystream_aggregator.instances import InstanceState
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.data.lines import Period
+
+_ORDER = (SILENT, LIVING, ENDED)
 
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""
@@ -25,9 +29,10 @@ Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 
 @dataclass(slots=True)
 class ReportTimes:
-    """The times of the reports of one instance in a period, ascending, by life."""
+    """The times of the reports of one instance in a period, ascending, by life, and of the newest final report."""
 
     lives: dict[str, list[int]] = field(default_factory=dict)
+    final_ms: int = 0
 
     @property
     def last_ms(self) -> int:
@@ -48,13 +53,13 @@ class ReportTimes:
 class Instance:
     """One instance of an app at a moment.
 
-    It has been living since its newest life began, or silent since its last report. `lives` counts those that reported
-    in the period, `restarts` the events of the period; None: not known, because the store has no events. `values` are
-    those of the chosen metric: the metric's own tags and the value.
+    It has been living since its newest life began, or ended or silent since its last report. `lives` counts those that
+    reported in the period, `restarts` the events of the period; None: not known, because the store has no events.
+    `values` are those of the chosen metric: the metric's own tags and the value.
     """
 
     name: str
-    living: bool
+    state: InstanceState
     since_ms: int
     last_ms: int
     lives: int
@@ -63,7 +68,7 @@ class Instance:
 
 
 def read_instances(reader: PointReader, app: str, period: Period, *, metric: str | None = None) -> list[Instance]:
-    """Return the instances that reported in the period: the silent ones first, then by name.
+    """Return the instances that reported in the period: the silent ones first, the ended ones last, then by name.
 
     With `metric` each has its values, with its lives in the period added up. Instances without a value are left out.
 
@@ -79,21 +84,22 @@ def read_instances(reader: PointReader, app: str, period: Period, *, metric: str
         for name, one in reports.items()
         if metric is None or name in values
     ]
-    return sorted(instances, key=lambda one: (one.living, one.name))
+    return sorted(instances, key=lambda one: (_ORDER.index(one.state), one.name))
 
 
 def _instance(
     name: str, reports: ReportTimes, at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
 ) -> Instance:
-    living = at_ms - reports.last_ms <= silent_after_ms(reports.lives.values())
+    is_final = reports.final_ms == reports.last_ms
+    is_living = not is_final and at_ms - reports.last_ms <= silent_after_ms(reports.lives.values())
     if restarts is not None:
         count: int | None = restarts.get(name, 0)
     else:
         count = 0 if len(reports.lives) == 1 else None
     return Instance(
         name,
-        living=living,
-        since_ms=reports.since_ms if living else reports.last_ms,
+        state=state_of(is_living=is_living, is_final=is_final),
+        since_ms=reports.since_ms if is_living else reports.last_ms,
         last_ms=reports.last_ms,
         lives=len(reports.lives),
         restarts=count,
@@ -113,8 +119,12 @@ def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period
     chosen = {instance: name for instance, (ts_ms, _, name) in newest.items() if ts_ms >= period.start_ms}
     reports = {instance: ReportTimes() for instance in chosen}
     for name in sorted(set(chosen.values())):
-        fields, tags = ("count", "life"), {"app": app}
+        fields, tags = ("count", "life", "final"), {"app": app}
         series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
+        for one in series:
+            instance = one.tags.get("instance", "")
+            if one.field == "final" and one.times_ms and chosen.get(instance) == name:
+                reports[instance].final_ms = max(reports[instance].final_ms, one.times_ms[-1])
         for instance, reported in _reported(series).items():
             if chosen.get(instance) == name:
                 for ts_ms, life in reported.items():
@@ -134,6 +144,8 @@ def _reported(series: Iterable[Series]) -> dict[str, dict[int, str]]:
     """Return by instance the life of each report by its time; empty for the short form."""
     reported: dict[str, dict[int, str]] = {}
     for one in series:
+        if one.field == "final":
+            continue
         lives = reported.setdefault(one.tags.get("instance", ""), {})
         for ts_ms, value in zip(one.times_ms, one.values, strict=True):
             lives[ts_ms] = str(value) if one.field == "life" else lives.get(ts_ms, "")

@@ -1,4 +1,4 @@
-"""The state of the pipeline by its points in the store: what the aggregator read, living instances, dead letters."""
+"""The state of the pipeline by its points in the store: what the aggregator read, instances, dead letters."""
 
 from __future__ import annotations
 
@@ -7,27 +7,36 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.health.internal_metrics import BY_NAME
-from tallystream_dashboards.data.sums import REPORTER
+from tallystream_aggregator.instances import INSTANCES, INSTANCES_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
 
 HOUR_MS, TEN_MINUTES_MS = 3_600_000, 600_000
-SENT = f"{REPORTER}sent"
-"""The metric by which instances are counted: every reporter to Kafka has it."""
 RECORDS, DEAD_LETTERS = BY_NAME["tallystream.input.records"].name, BY_NAME["tallystream.table.dead_letters"].name
 
 
 @dataclass(frozen=True, slots=True)
 class AppInstances:
-    """The living instances of an app: their number now, the most in the last hour, and since when it is lower."""
+    """How many instances of an app are living, have ended, and are silent, by the table.
+
+    `fell_silent` is how many more are silent than at the fewest of the last hour, `silent_since_ms` when the number of
+    silent ones became what it is; None: there are none.
+    """
 
     name: str
     living: int
-    most: int
-    since_ms: int | None
+    ended: int = 0
+    silent: int = 0
+    fell_silent: int = 0
+    silent_since_ms: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The three numbers in words."""
+        return f"{self.living:,} living, {self.ended:,} ended, {self.silent:,} silent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +75,10 @@ def read_observed(reader: PointReader, *, end_ms: int, until_ms: int) -> Observe
         tags={"app": OWN_APP},
         last_before=True,
     )
-    sent = reader.read(SENT, ("instances",), start_ms=end_ms - HOUR_MS, end_ms=until_ms, last_before=True)
     count, since_ms = dead_letters(dead)
     return Observed(
         read_ms=max((one.times_ms[-1] for one in records), default=None),
-        apps=tuple(app_instances(sent)),
+        apps=tuple(read_numbers(reader, end_ms=end_ms, until_ms=until_ms)),
         dead_letters=count,
         dead_letters_since_ms=since_ms,
     )
@@ -80,29 +88,41 @@ def dead_letters(series: Sequence[Series]) -> tuple[int, int | None]:
     """Return how many dead letters the series count after their first point, and when the first of them arrived."""
     count, since_ms = 0, None
     for one in series:
-        numbers = [int(value) if isinstance(value, int | float) else 0 for value in one.values]
+        numbers = [_number(value) for value in one.values]
         count += max(0, numbers[-1] - numbers[0])
         grown = [ts for ts, number in zip(one.times_ms, numbers, strict=True) if number > numbers[0]]
         since_ms = min([*grown[:1], *([since_ms] if since_ms is not None else [])], default=None)
     return count, since_ms
 
 
-def app_instances(series: Iterable[Series]) -> list[AppInstances]:
-    """Return the living instances of each app, from the `instances` over time; not of Tallystream's own processes."""
-    points: dict[str, list[Series]] = {}
+def read_numbers(reader: PointReader, *, end_ms: int, until_ms: int, app: str | None = None) -> list[AppInstances]:
+    """Return the numbers of instances of each app, or of one, but for those of Tallystream's own processes.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    tags = None if app is None else {"app": app}
+    fields = ("instances", "ended", "silent")
+    series = reader.read(
+        INSTANCES_NAME, fields, start_ms=end_ms - HOUR_MS, end_ms=until_ms, tags=tags, last_before=True
+    )
+    apps: dict[str, dict[str, Series]] = {}
     for one in series:
-        points.setdefault(one.tags.get("app", ""), []).append(one)
-    found = []
-    for app, of_app in sorted(points.items()):
-        if app == OWN_APP:
-            continue
-        # Metrics of one app that differ in tags each have their own number, of which the highest counts.
-        most, living, since_ms = 0, 0, None
-        for one in of_app:
-            numbers = [int(value) if isinstance(value, int | float) else 0 for value in one.values]
-            most, living = max(most, *numbers), max(living, numbers[-1])
-            lower = [ts for ts, number in zip(one.times_ms, numbers, strict=True) if number != numbers[-1]]
-            after = [ts for ts in one.times_ms if not lower or ts > lower[-1]]
-            since_ms = max(since_ms or 0, after[0])
-        found.append(AppInstances(app, living, most, since_ms))
-    return found
+        if one.tags.get("metric_type") == INSTANCES and one.times_ms:
+            apps.setdefault(one.tags.get("app", ""), {})[one.field] = one
+    return [_app_instances(name, found) for name, found in sorted(apps.items()) if name != OWN_APP]
+
+
+def _app_instances(name: str, fields: dict[str, Series]) -> AppInstances:
+    numbers = {field: [_number(value) for value in one.values] for field, one in fields.items()}
+    living, ended, silent = (numbers.get(field, [0]) for field in ("instances", "ended", "silent"))
+    since_ms = None
+    if silent[-1]:
+        times_ms = fields["silent"].times_ms
+        changes = [at for at, number in enumerate(silent) if number != silent[-1]]
+        since_ms = times_ms[changes[-1] + 1 if changes else 0]
+    return AppInstances(name, living[-1], ended[-1], silent[-1], silent[-1] - min(silent), since_ms)
+
+
+def _number(value: object) -> int:
+    return int(value) if isinstance(value, int | float) else 0

@@ -127,28 +127,27 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
 
 
 def _no_instance(observed: Observed) -> Iterator[Problem]:
-    """Return a problem if there are apps, and none of them has a living instance."""
-    if observed.apps and not any(app.living for app in observed.apps):
+    """Return a problem if no app has a living instance, and one is silent. If all have ended, all is well."""
+    if any(app.silent for app in observed.apps) and not any(app.living for app in observed.apps):
         yield Problem(
             "No instance reports",
-            "Every instance of every app has ended, or has sent no record for three of its reporting intervals. This "
-            "stays until one reports.",
+            "Every instance of every app has ended or is silent. This stays until one reports.",
             "instance-silent",
-            since_ms=max((app.since_ms for app in observed.apps if app.since_ms is not None), default=None),
+            since_ms=max(app.silent_since_ms for app in observed.apps if app.silent_since_ms is not None),
             details={"view": "metrics"},
         )
 
 
 def _silent_instances(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
     for app in observed.apps:
-        if app.most - app.living >= limits.missing_instances:
-            count = "1 instance" if app.living == 1 else f"{app.living:,} instances"
+        if app.fell_silent >= limits.silent_instances:
+            count = "1 instance" if app.fell_silent == 1 else f"{app.fell_silent:,} instances"
             yield Problem(
-                f"App {app.name} has {count} instead of {app.most:,}",
-                "That is less than the maximum of the last hour. An instance without a record for three of its "
-                "reporting intervals is silent: it crashed, hangs, cannot reach Kafka, or was scaled in.",
+                f"{count} of the app {app.name} fell silent",
+                f"In the last hour, with no record for three reporting intervals and no final one: a crash, a hang, or "
+                f"no way to Kafka. The app's instances: {app.text}.",
                 "instance-silent",
-                since_ms=app.since_ms,
+                since_ms=app.silent_since_ms,
                 details={"view": "metrics", "app": app.name},
             )
 

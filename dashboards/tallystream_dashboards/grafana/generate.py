@@ -105,7 +105,7 @@ def _filled(name: str, settings: Settings) -> str:
         "prefix": settings.uid_prefix,
         "bucket": literal(settings.bucket),
         # A rule fires above a number. Neither Flux nor PromQL multiplies a duration.
-        "missing_instances_less_1": settings.thresholds.missing_instances - 1,
+        "silent_instances_less_1": settings.thresholds.silent_instances - 1,
         "stopped_minutes_5": 5 * minutes,
         "stopped_minutes_36": 36 * minutes,
         "stopped_minutes_fifth_s": 12 * minutes,

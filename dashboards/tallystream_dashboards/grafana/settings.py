@@ -23,7 +23,7 @@ class Thresholds:
     """When the alert rules fire. On the command line, `--threshold lag-seconds=60` sets `lag_seconds`.
 
     Args:
-        missing_instances: fire if this many instances fewer are living than at the maximum of the last hour; from 1.
+        silent_instances: fire if this many instances of an app fell silent in the last hour; from 1.
         stopped_minutes: fire if a sum that grew steadily has not grown for this long; from 1.
         lag_seconds: fire if a group's oldest unconsumed record is older than this.
         sink_seconds: fire if the oldest sum that the shipper has not written is older than this.
@@ -36,7 +36,7 @@ class Thresholds:
         ConfigError: a number is out of its bounds.
     """
 
-    missing_instances: int = 1
+    silent_instances: int = 1
     stopped_minutes: int = 10
     lag_seconds: int = 300
     sink_seconds: int = 120
@@ -46,7 +46,7 @@ class Thresholds:
     collector_seconds: int = 300
 
     def __post_init__(self) -> None:
-        minimums = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
+        minimums = {"silent_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
         for field_ in fields(self):
             value, minimum = getattr(self, field_.name), minimums.get(field_.name, 0)
             if not minimum <= value < 2**31:

@@ -121,7 +121,7 @@ def _draw(
 ) -> Selection:
     """Draw the top and the chosen view, and return the selection that it shows."""
     groups = read_groups_now(reader, period)
-    observed = banner.draw_banner(reader, settings, selection, period, groups, zone=zone)
+    observed = banner.draw_banner(reader, settings.store.spec, selection, period, groups, zone=zone)
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
     )

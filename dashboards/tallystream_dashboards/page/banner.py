@@ -11,7 +11,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.observed import Observed, read_observed
 from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.page import components
-from tallystream_dashboards.page.links import page_link, runbook_link
+from tallystream_dashboards.page.links import page_link
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.problems import Problem
-    from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 
 SHOWN = 3
@@ -35,23 +34,26 @@ OBSERVED_MS = 10_000
 
 def draw_banner(
     reader: PointReader,
-    settings: PageSettings,
+    store: str,
     selection: Selection,
     period: Period,
     groups: GroupsNow,
     *,
     zone: tzinfo,
 ) -> Observed:
-    """Draw whether everything is well, and return what that is based on; draw nothing over an empty store."""
+    """Draw whether everything is well, and return what that is based on; draw nothing over an empty store.
+
+    `store` is the store's name.
+    """
     if groups.round_ms is None and not reader.measurements():
         return Observed()
     # Of now it is valid for a time, of the past for its moment only.
     slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
-    observed = _observed(settings.store.spec, slot, reader, period)
+    observed = _observed(store, slot, reader, period)
     found = problems(groups, observed, now_ms=period.end_ms)
     clock = components.clock(zone, period.end_ms)
     lag_known = groups.round_ms is not None
-    st.html(banner(found, settings, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
+    st.html(banner(found, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
     return observed
 
 
@@ -83,7 +85,6 @@ def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
 
 def banner(
     found: Sequence[Problem],
-    settings: PageSettings,
     selection: Selection,
     clock: Callable[[int], str],
     *,
@@ -98,7 +99,7 @@ def banner(
     kinds: dict[str, list[Problem]] = {}
     for problem in found[:MAX_PROBLEMS]:
         kinds.setdefault(problem.slug, []).append(problem)
-    items = [_kind(kind, settings, selection, clock, now_ms=now_ms) for kind in kinds.values()]
+    items = [_kind(kind, selection, clock, now_ms=now_ms) for kind in kinds.values()]
     listed = f"<ol>{''.join(items)}</ol>" if found else ""
     return (
         f'<section class="banner {severity}" aria-label="State of the system">'
@@ -106,13 +107,11 @@ def banner(
     )
 
 
-def _kind(
-    kind: Sequence[Problem], settings: PageSettings, selection: Selection, clock: Callable[[int], str], *, now_ms: int
-) -> str:
+def _kind(kind: Sequence[Problem], selection: Selection, clock: Callable[[int], str], *, now_ms: int) -> str:
     """Return the problems of one kind, with what to do about all of them."""
     items = [_item(problem, selection, clock, now_ms=now_ms) for problem in kind]
     more = f"<details><summary>{len(items) - SHOWN} more</summary>{''.join(items[SHOWN:])}</details>"
-    runbook = runbook_link(settings, kind[0].slug)
+    runbook = page_link({"view": "runbook", "section": kind[0].slug})
     # The runbook opens beside the page, so that the problem stays in view.
     return (
         f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(kind[0].action)} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +19,6 @@ def page_link(params: Mapping[str, str | None], selection: Selection | None = No
     """Return the address of a view. With a selection, it has the same period."""
     period = {} if selection is None else {"range": selection.range, "at": selection.at}
     return f"?{urlencode({name: value for name, value in {**params, **period}.items() if value})}"
-
-
-def runbook_link(settings: PageSettings, slug: str) -> str:
-    """Return the address of a section of the runbook: at `--runbook-url`, or in this page."""
-    if settings.runbook_url:
-        return f"{settings.runbook_url}#{quote(slug)}"
-    return page_link({"view": "runbook", "section": slug})
 
 
 def grafana_link(settings: PageSettings, selection: Selection) -> str | None:

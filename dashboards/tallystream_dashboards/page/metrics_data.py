@@ -12,6 +12,7 @@ from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.duplicates import positions_of
 from tallystream_dashboards.data.instances import by_instance, read_values
 from tallystream_dashboards.data.lines import ChartData, Line, chart_data
+from tallystream_dashboards.data.observed import read_numbers
 from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.data.observed import AppInstances
     from tallystream_dashboards.page.url_state import Selection
 
 MAX_EVENTS = 50
@@ -39,8 +41,9 @@ class MetricsView:
     """The data of the views of metrics.
 
     `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
-    instances, if the shipper writes them; `own_metrics` are those of the reporters. For the view of records processed
-    twice, `apps` and `names` are only those with positions, unless there are none. Sums are valid until `until_ms`.
+    instances, if the shipper writes them; `of_app` are the numbers of the app's instances; `own_metrics` are those of
+    the reporters. For the view of records processed twice, `apps` and `names` are only those with positions, unless
+    there are none. Sums are valid until `until_ms`.
     `chosen` begins with the total over tags, if there are several sums; `metrics` has the same sums at the same moment.
     The percentiles are those of the first of `chosen` that has some.
     """
@@ -56,6 +59,7 @@ class MetricsView:
     instances: ChartData
     metrics: tuple[sums.Metric, ...]
     own_metrics: tuple[sums.Metric, ...]
+    of_app: AppInstances | None
     by_instance: ChartData
     events: tuple[Event, ...]
     left_out: int
@@ -108,6 +112,7 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         instances=chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
+        of_app=next(iter(_numbers(reader, app, period)), None),
         by_instance=_by_instance(reader, name, app, period),
         events=_events(reader, app, period),
         left_out=max(0, len(names) - sums.MAX_MEASUREMENTS),
@@ -124,6 +129,10 @@ def _lines(chosen: Sequence[sums.Metric], field: str) -> list[Line]:
         line if labels[line.label] == 1 else replace(line, label=f"{line.label} ({metric.type})")
         for metric, line in zip(chosen, lines, strict=True)
     ]
+
+
+def _numbers(reader: PointReader, app: str | None, period: Period) -> list[AppInstances]:
+    return read_numbers(reader, end_ms=period.end_ms, until_ms=period.until_ms, app=app or "")
 
 
 def _percentiles(chosen: Sequence[sums.Metric]) -> list[Line]:

@@ -27,7 +27,6 @@ class PageSettings:
         address: the address to listen on. Beyond loopback, set a password.
         refresh_s: seconds between refreshes, 0.5 to 3,600; long periods are refreshed less often.
         password: the password of the page; empty: no login.
-        runbook_url: the runbook that problems link to; empty: the page's own copy of docs/runbook.md.
         grafana_url: Grafana's URL, for links to the same metric and time; empty: no links.
         grafana_uid_prefix: the prefix of the dashboards' uids, as in `tallystream dashboards push --uid-prefix`.
         ready_file: a file that is created when the page answers. Its content is the page's address.
@@ -42,7 +41,6 @@ class PageSettings:
     refresh_s: float = 2.0
     ready_file: Path | None = None
     password: str = field(default="", repr=False)
-    runbook_url: str = ""
     grafana_url: str = ""
     grafana_uid_prefix: str = "tallystream"
 
@@ -51,9 +49,8 @@ class PageSettings:
             raise ConfigError("--port", self.port, "give a port from 1 to 65535, or 0 for a free one")
         if not MIN_REFRESH_S <= self.refresh_s <= MAX_REFRESH_S:
             raise ConfigError("--refresh", self.refresh_s, "give seconds from 0.5 to 3600")
-        for option, url in (("--runbook-url", self.runbook_url), ("--grafana-url", self.grafana_url)):
-            if url and not is_http_url(url):
-                raise ConfigError(option, url, "give a URL, as in https://grafana.example.org")
+        if self.grafana_url and not is_http_url(self.grafana_url):
+            raise ConfigError("--grafana-url", self.grafana_url, "give a URL, as in https://grafana.example.org")
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.grafana_uid_prefix):
             raise ConfigError("--uid-prefix", self.grafana_uid_prefix, "give 1 to 15 letters, digits, _ or -")
 

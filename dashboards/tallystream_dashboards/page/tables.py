@@ -61,6 +61,8 @@ def apps(home: Home, selection: Selection) -> Table:
         {
             "App": Anchor(one.name, page_link({"view": "metrics", "app": one.name}, selection)),
             "Living": None if one.instances is None else one.instances.living,
+            "Ended": None if one.instances is None else one.instances.ended,
+            "Silent": None if one.instances is None else one.instances.silent,
             "Main sum": "" if one.main is None else f"{one.main.name} {one.main.tags_text}".strip(),
             "Sum": formatting.number(None if one.main is None else one.main.value.last),
             "Rate/s": formatting.rate(None if one.main is None else one.main.rate(home.at_ms)),

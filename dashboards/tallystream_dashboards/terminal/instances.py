@@ -9,6 +9,8 @@ from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.instance_states import Instance, read_instances
 from tallystream_dashboards.data.lines import RANGES, Period
+from tallystream_dashboards.data.observed import read_numbers
+from tallystream_dashboards.printable import printable
 from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
@@ -38,11 +40,13 @@ class InstancesSettings(TableSettings):
             raise ConfigError("--range", self.range, f"give one of {', '.join(RANGES)}")
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return a line for each instance. The exit code is 0 if there are instances, 1 if there are none."""
+        """Return a line for each instance, and the app's numbers. The exit code is 1 if there are none, else 0."""
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
         found = read_instances(reader, self.app, period, metric=self.metric)
         objects = [_json(one, self) for one in found]
-        return self.rows_or_json(objects, _table(found, at_ms, self), _nothing(self))
+        numbers = read_numbers(reader, end_ms=at_ms, until_ms=at_ms + 1, app=self.app)
+        summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers)
+        return self.rows_or_json(objects, _table(found, at_ms, self) + summary, _nothing(self))
 
 
 def _nothing(settings: InstancesSettings) -> str:
@@ -57,7 +61,7 @@ def _table(found: Sequence[Instance], at_ms: int, settings: InstancesSettings) -
     rows = [
         (
             one.name,
-            "living" if one.living else "silent",
+            one.state,
             _ago(at_ms, one.since_ms),
             _ago(at_ms, one.last_ms),
             formatting.number(one.lives),
@@ -87,7 +91,7 @@ def _json(one: Instance, settings: InstancesSettings) -> dict[str, Any]:
     return {
         "app": settings.app,
         "instance": one.name,
-        "state": "living" if one.living else "silent",
+        "state": one.state,
         "since_ms": one.since_ms,
         "last_report_ms": one.last_ms,
         "lives": one.lives,

@@ -26,7 +26,7 @@ class PrometheusSource:
 
     - A counter becomes a counter of the same name, with `_total`, rounded down to a whole number.
     - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not contain the
-      values within 1.1 %. `buckets=True` also reports each bucket as a counter `<name>_bucket` with the tag `le`.
+      values within 1.1 %.
     - A gauge, and each sample of any other type, becomes a gauge. NaN and infinity are skipped.
     - Labels become tags. `_created` is used to detect resets by `reset()`, `remove()` or `clear()`.
 
@@ -35,7 +35,6 @@ class PrometheusSource:
 
     Args:
         registry: the registry to read; None means `prometheus_client.REGISTRY`.
-        buckets: whether the buckets of histograms are reported.
 
     Raises:
         ConfigError: the registry has a `MultiProcessCollector`.
@@ -44,12 +43,12 @@ class PrometheusSource:
 
     kind = "prometheus"
 
-    def __init__(self, registry: Collects | None = None, *, buckets: bool = False) -> None:
+    def __init__(self, registry: Collects | None = None) -> None:
         if registry is None:
             from prometheus_client import REGISTRY
 
             registry = REGISTRY
-        self._registry, self._buckets = registry, buckets
+        self._registry = registry
         collectors = getattr(registry, "_collector_to_names", ())
         if any(type(collector).__name__ == "MultiProcessCollector" for collector in collectors):
             raise ConfigError(
@@ -62,25 +61,23 @@ class PrometheusSource:
             if family.type == "counter":
                 yield from _counters(family)
             elif family.type in ("histogram", "summary"):
-                yield from self._distributions(family)
+                yield from _distributions(family)
             else:
                 for sample in family.samples:
                     yield Reading(record.Gauge(name=sample.name, tags=dict(sample.labels), value=sample.value))
 
-    def _distributions(self, family: Any) -> Iterator[Reading]:
-        began = _created(family)
-        sums = {_key(sample.labels): sample.value for sample in family.samples if sample.name == family.name + "_sum"}
-        for sample in family.samples:
-            key, tags = _key(sample.labels), dict(sample.labels)
-            if sample.name == family.name + "_bucket" and self._buckets:
-                series = _key({name: value for name, value in tags.items() if name != "le"})
-                yield _counter(sample, began.get(series))
-            elif sample.name == family.name + "_count":
-                if key in sums:
-                    count, total = to_integer(sample.value), float(sums[key])
-                    yield Reading(record.Histogram(name=family.name, tags=tags, count=count, sum=total), began.get(key))
-                else:  # prometheus_client returns no sum if values may be negative
-                    yield _counter(sample, began.get(key))
+
+def _distributions(family: Any) -> Iterator[Reading]:
+    began = _created(family)
+    sums = {_key(sample.labels): sample.value for sample in family.samples if sample.name == family.name + "_sum"}
+    for sample in family.samples:
+        key, tags = _key(sample.labels), dict(sample.labels)
+        if sample.name == family.name + "_count":
+            if key in sums:
+                count, total = to_integer(sample.value), float(sums[key])
+                yield Reading(record.Histogram(name=family.name, tags=tags, count=count, sum=total), began.get(key))
+            else:  # prometheus_client returns no sum if values may be negative
+                yield _counter(sample, began.get(key))
 
 
 def _counters(family: Any) -> Iterator[Reading]:

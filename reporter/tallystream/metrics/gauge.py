@@ -1,29 +1,19 @@
-"""Gauges, which are set or computed by functions, and functions that compute one from other metrics."""
+"""Gauges, which are set or computed by functions."""
 
 from __future__ import annotations
 
 import logging
-from math import inf, isfinite
-from threading import Lock
+from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
-from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import is_of_a_signal
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.metrics.base import Metric
-from tallystream.metrics.counter import Counter, UpDownCounter
-from tallystream.metrics.histogram import Histogram
-from tallystream.metrics.meter import Meter
-from tallystream.process.signals import run_locked
 from tallystream.validation import as_number, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import TypeAlias
-
-    Source: TypeAlias = "Counter | UpDownCounter | Gauge | Meter | Histogram | Callable[[], float | None]"
-
 
 _log = logging.getLogger("tallystream.metrics.gauges")
 _log.addFilter(RateLimitFilter())
@@ -38,25 +28,14 @@ class Gauge(Metric):
     """
 
     kind: ClassVar[str] = "gauge"
-    __slots__ = ("_cached_for", "_clock", "_due", "_lock", "_value", "function")
+    __slots__ = ("_value", "function")
 
     _value: float | None
 
     def __init__(self, name: str, tags: Mapping[str, str], function: Callable[[], float | None] | None = None) -> None:
         super().__init__(name, tags)
         self.function = function
-        self._cached_for = 0.0
-        self._clock: Clock = SYSTEM_CLOCK
         self.reset_after_fork()
-
-    def compute_by(self, function: Callable[[], float | None], cached_for: float, clock: Clock) -> None:
-        """Compute the value by `function` from now on, at most once in `cached_for` seconds, if that is above 0.
-
-        While one thread computes a new value, other callers get None. After an error, the value is None until the time
-        is over.
-        """
-        self._due, self._cached_for, self._clock = -inf, cached_for, clock
-        self.function = function
 
     def set(self, value: float) -> None:
         """Set the value.
@@ -71,16 +50,7 @@ class Gauge(Metric):
     @property
     def value(self) -> float | None:
         """The value that was set last, or None before that. With a function, its result; its errors are raised here."""
-        if self.function is not None and not self._cached_for:
-            return self.function()
-        if self.function is not None and (now := self._clock.monotonic()) >= self._due:
-            run_locked(self._lock, lambda: self._renew(now))
-        return self._value
-
-    def _renew(self, now: float) -> None:
-        self._due = now + self._cached_for
-        self._value = None
-        self._value = None if self.function is None else self.function()
+        return self._value if self.function is None else self.function()
 
     def read(self) -> record.Gauge | None:
         """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
@@ -109,8 +79,6 @@ class Gauge(Metric):
 
     def reset_after_fork(self) -> None:
         """Remove the value, which is the parent's. A function stays, and is called again."""
-        self._lock = Lock()
-        self._due = -inf
         self._value = None
 
 
@@ -125,45 +93,3 @@ def checked(gauge: record.Gauge) -> record.Gauge | None:
     text = "gauge %s is skipped in this snapshot: %.100r is not a finite number"
     _log.warning(text, label(gauge.name, gauge.tags), gauge.value)
     return None
-
-
-def derived(source: Source, transform: Callable[[float], float | None]) -> Callable[[], float | None]:
-    """Return a function for a gauge: `transform` applied to the source's value, or None if the source has no value.
-
-    Args:
-        source: a gauge or updown (its value), a counter, meter, histogram or timer (its count), or any function.
-        transform: a function of that value.
-    """
-    read = _reader(source)
-
-    def compute() -> float | None:
-        value = read()
-        return None if value is None else transform(value)
-
-    return compute
-
-
-def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
-    """Return a function for a gauge: one value divided by another, or None if one is missing or the divisor is 0.
-
-    Args:
-        numerator: as `source` of `derived`.
-        denominator: as `source` of `derived`.
-    """
-    read_numerator, read_denominator = _reader(numerator), _reader(denominator)
-
-    def compute() -> float | None:
-        # The divisor is read last, so that of two counts that grow together, it is not the older one.
-        dividend = read_numerator()
-        divisor = read_denominator()
-        return None if dividend is None or not divisor else dividend / divisor
-
-    return compute
-
-
-def _reader(source: Source) -> Callable[[], float | None]:
-    if isinstance(source, Gauge | UpDownCounter):
-        return lambda: source.value
-    if isinstance(source, Counter | Meter | Histogram):
-        return lambda: source.count
-    return source

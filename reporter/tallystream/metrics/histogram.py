@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
-from tallystream.metrics.sampling import DEFAULT_SAMPLING, SlidingTimeWindowReservoir, View, weighted_view
+from tallystream.metrics.sampling import DecayingReservoir, View, weighted_view
 from tallystream.metrics.sketch import Sketch
 from tallystream.process.signals import run_locked
 from tallystream.validation import LARGEST, as_number
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream.clock import Clock
-    from tallystream.metrics.sampling import Sampling
 
 _R = TypeVar("_R", bound=record.Histogram)
 
@@ -35,23 +34,21 @@ class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view (mean, stddev, p50 … p999).
 
     The sketch can be merged over instances. Its quantiles have a relative error of at most 1.1 % if the values of each
-    sign span less than 38 powers of ten (see `sketch.py`). The view is computed from the sample, usually of recent
-    values, if one is kept (`sampling` selects its kind), and otherwise from the sketch of all values.
+    sign span less than 38 powers of ten (see `sketch.py`). The view is computed from the sample of recent values, if
+    one is kept, and otherwise from the sketch of all values.
     """
 
     kind: ClassVar[str] = "histogram"
     __slots__ = (
-        *("_buffer", "_buffer_size", "_clock", "_count", "_depends_on_time", "_encoded_sketch", "_is_adding"),
-        *("_is_sampled", "_known_view", "_lock", "_max", "_min", "_pending", "_reservoir", "_sketch", "_sum"),
-        "sampling",
+        *("_buffer", "_clock", "_count", "_encoded_sketch", "_is_adding", "_is_sampled", "_known_view", "_lock"),
+        *("_max", "_min", "_pending", "_reservoir", "_sketch", "_sum"),
     )
 
     _known_view: tuple[int, View | None]
 
-    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         super().__init__(name, tags)
         self._clock = clock
-        self.sampling = sampling
         self._is_sampled = False
         self.reset_after_fork()
 
@@ -111,15 +108,12 @@ class Histogram(Metric):
         self._sketch = Sketch()
         self._encoded_sketch = (0, self._sketch.encode())  # (count, the encoded sketch at that count)
         self._known_view = (0, None)  # (count, the view at that count)
-        self._reservoir = self.sampling.new()
-        self._depends_on_time = isinstance(self._reservoir, SlidingTimeWindowReservoir)
-        # Values get their time when they leave the buffer, so a sample that depends on it needs them immediately.
-        self._buffer_size = 1 if self._depends_on_time else BUFFER
+        self._reservoir = DecayingReservoir()
 
     def _append(self, value: float) -> None:
         buffer = self._buffer
         buffer.append(value)
-        if (size := len(buffer)) >= self._buffer_size:
+        if (size := len(buffer)) >= BUFFER:
             run_locked(self._lock, self._flush, wait=size >= MAX_PENDING)
 
     def _flush(self) -> int:
@@ -157,7 +151,7 @@ class Histogram(Metric):
 
     def _view(self) -> View | None:
         if self._is_sampled:
-            return self._reservoir.view(self._clock.monotonic())
+            return self._reservoir.view()
         estimate = weighted_view(list(self._sketch.pairs()))
         if estimate is None:
             return None
@@ -179,7 +173,7 @@ class Histogram(Metric):
             sketch=self._encoded_sketch[1],
         )
         if views:
-            if self._known_view[0] != count or self._depends_on_time:
+            if self._known_view[0] != count:
                 self._known_view = count, self._view()
             if view := self._known_view[1]:
                 for field, value in zip(View._fields, view, strict=True):

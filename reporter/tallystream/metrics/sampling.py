@@ -1,23 +1,17 @@
-"""Samples of a distribution for the instance's own view: decaying, and those of a time window.
+"""The sample of a distribution for the instance's own view: Dropwizard's exponentially decaying reservoir.
 
-Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately. The
-samples are those of Dropwizard's reservoirs of the same names.
+Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections import deque
 from heapq import heappush, heapreplace
 from itertools import accumulate
-from math import exp, fsum, isfinite, log, sqrt
+from math import exp, fsum, log, sqrt
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import msgspec
-
-from tallystream.errors import ConfigError
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,16 +65,6 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return low + (rank - below) * (high - low)
 
 
-class Reservoir(Protocol):
-    """A sample. Not thread-safe: the caller locks it."""
-
-    def update(self, values: list[float], now: float) -> None:
-        """Add values that were observed at `now`, monotonic seconds."""
-
-    def view(self, now: float) -> View | None:
-        """Return the statistics of the sample at `now`, or None if it is empty."""
-
-
 class DecayingReservoir:
     """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
 
@@ -115,92 +99,6 @@ class DecayingReservoir:
         newest = max((weight for _, weight, _ in self._heap), default=0.0)
         return [(value, exp(weight - newest)) for _, weight, value in self._heap]
 
-    def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
-        """Return the statistics of the sample."""
+    def view(self) -> View | None:
+        """Return the statistics of the sample, or None if it is empty."""
         return weighted_view(self.sample())
-
-
-class SlidingTimeWindowReservoir:
-    """The values of the last `seconds`, at most the newest `size` of them. Not thread-safe: the caller locks it.
-
-    Dropwizard's reservoir has no size limit, and uses much memory at high rates.
-    """
-
-    __slots__ = ("_seconds", "_values")
-
-    def __init__(self, seconds: float, size: int) -> None:
-        self._seconds = seconds
-        self._values: deque[tuple[float, float]] = deque(maxlen=size)  # (monotonic seconds, value)
-
-    def update(self, values: Iterable[float], now: float) -> None:
-        """Add values that were observed at `now`, monotonic seconds, not before the earlier ones."""
-        self._values.extend((now, value) for value in values)
-
-    def values(self, now: float) -> list[float]:
-        """Return the sampled values at `now`, and remove those that are older than the window."""
-        stamped, oldest = self._values, now - self._seconds
-        while stamped and stamped[0][0] < oldest:
-            stamped.popleft()
-        return [value for _, value in stamped]
-
-    def view(self, now: float) -> View | None:
-        """Return the statistics of the sample at `now`."""
-        return weighted_view([(value, 1.0) for value in self.values(now)])
-
-
-class Sampling(Protocol):
-    """The kind of a sample. Kinds are compared: requesting a metric again with an equal one is not an error."""
-
-    def new(self) -> Reservoir:
-        """Return an empty sample."""
-
-
-class ExponentiallyDecaying(msgspec.Struct, frozen=True):
-    """The default, as in Dropwizard: `size` values, mostly of about the last five minutes.
-
-    Raises:
-        ConfigError: a number is out of bounds.
-    """
-
-    size: int = 1028
-    alpha: float = 0.015
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-        _check_positive("alpha", self.alpha)
-
-    def new(self) -> Reservoir:
-        """Return an empty sample."""
-        return DecayingReservoir(self.size, self.alpha)
-
-
-class SlidingTimeWindow(msgspec.Struct, frozen=True):
-    """The values of the last `seconds`, at most the newest `size` of them.
-
-    Raises:
-        ConfigError: a number is out of bounds.
-    """
-
-    seconds: float
-    size: int = 10_000
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-        _check_positive("seconds", self.seconds)
-
-    def new(self) -> Reservoir:
-        """Return an empty sample."""
-        return SlidingTimeWindowReservoir(self.seconds, self.size)
-
-
-def _check_size(size: int) -> None:
-    if not isinstance(size, int) or not 1 <= size <= 1_000_000:
-        raise ConfigError("size", size, "a sample keeps 1 to 1,000,000 values")
-
-
-def _check_positive(field: str, number: float) -> None:
-    if not isfinite(number) or number <= 0:
-        raise ConfigError(field, number, "give a number above 0")
-
-
-DEFAULT_SAMPLING: Sampling = ExponentiallyDecaying()

@@ -8,7 +8,6 @@ from tallystream import record
 from tallystream.metrics.calls import observe_calls
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter, Rates
-from tallystream.metrics.sampling import DEFAULT_SAMPLING
 from tallystream.process.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tallystream.clock import Clock
-    from tallystream.metrics.sampling import Sampling
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -65,11 +63,11 @@ class Timer(Histogram):
     kind: ClassVar[str] = "timer"
     __slots__ = ("_meter", "clock", "monotonic")
 
-    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock, sampling: Sampling = DEFAULT_SAMPLING) -> None:
+    def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
         self.clock = clock
         self.monotonic = clock.monotonic
         self._meter = Meter(name, tags, clock)
-        super().__init__(name, tags, clock, sampling)
+        super().__init__(name, tags, clock)
 
     def update(self, value: float) -> None:
         """Add one duration, in seconds.

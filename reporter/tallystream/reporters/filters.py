@@ -1,4 +1,4 @@
-"""Filters for the metrics and attributes to report, and for their units."""
+"""Filters for the metrics and attributes to report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from tallystream.errors import ConfigError
-from tallystream.record import METRIC_TYPES, Metric, Timer
+from tallystream.record import METRIC_TYPES, Metric
 
 Values = dict[str, float]
 
@@ -19,10 +19,6 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     for kind in METRIC_TYPES
 }
 """The attributes of each metric type, as named in the record."""
-
-RATE_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0}
-DURATION_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
-_DURATIONS = frozenset({"sum", "min", "max", "mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"})
 
 
 class MetricFilter(msgspec.Struct, frozen=True):
@@ -52,39 +48,28 @@ class MetricFilter(msgspec.Struct, frozen=True):
 
 
 class AttributeFilter(msgspec.Struct, frozen=True):
-    """Selects attributes and their units: rates per second, minute or hour; durations in s, ms or us.
+    """Selects attributes; None selects all.
 
     Raises:
-        ConfigError: a unit or attribute does not exist.
+        ConfigError: an attribute does not exist.
     """
 
     attributes: Sequence[str] | None = None
-    rate_unit: str = "second"
-    duration_unit: str = "s"
 
     def __post_init__(self) -> None:
-        if self.rate_unit not in RATE_UNITS:
-            raise ConfigError("rate_unit", self.rate_unit, f"use one of {', '.join(RATE_UNITS)}")
-        if self.duration_unit not in DURATION_UNITS:
-            raise ConfigError("duration_unit", self.duration_unit, f"use one of {', '.join(DURATION_UNITS)}")
         known = sorted({attribute for names in ATTRIBUTES.values() for attribute in names})
         for attribute in self.attributes or ():
             if attribute not in known:
                 raise ConfigError("attributes", attribute, f"use some of {', '.join(known)}")
 
     def values(self, metric: Metric) -> Values:
-        """Return the selected attributes that have a value, by name, in the selected units."""
-        selected = {}
-        for attribute in ATTRIBUTES[metric.type]:
-            value = getattr(metric, attribute)
-            if value is None or (self.attributes is not None and attribute not in self.attributes):
-                continue
-            if attribute.endswith("_rate"):
-                value *= RATE_UNITS[self.rate_unit]
-            elif attribute in _DURATIONS and isinstance(metric, Timer):
-                value *= DURATION_UNITS[self.duration_unit]
-            selected[attribute] = value
-        return selected
+        """Return the selected attributes that have a value, by name."""
+        return {
+            attribute: value
+            for attribute in ATTRIBUTES[metric.type]
+            if (self.attributes is None or attribute in self.attributes)
+            and (value := getattr(metric, attribute)) is not None
+        }
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -25,8 +25,6 @@ class LocalReporter(ScheduledReporter):
         interval: seconds between two reports, from 0.01 to 3600.
         include, exclude: shell patterns of metric names. Metrics that match an `include` and no `exclude` are reported.
         attributes: the attributes to report (count, m1_rate, p99 …); None reports all.
-        rate_unit: second, minute or hour.
-        duration_unit: the unit of timers: s, ms or us.
         own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
 
     Raises:
@@ -41,11 +39,9 @@ class LocalReporter(ScheduledReporter):
         include: Sequence[str] = ("*",),
         exclude: Sequence[str] = (),
         attributes: Sequence[str] | None = None,
-        rate_unit: str = "second",
-        duration_unit: str = "s",
         own_metrics: bool = True,
     ) -> None:
-        self.attributes = AttributeFilter(attributes, rate_unit, duration_unit)
+        self.attributes = AttributeFilter(attributes)
         super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         self.registry.keep_samples()
 

@@ -109,8 +109,8 @@ class Direct:
         return None if row is None else by_place(row.positions)
 
     def values(self, topic: str = TOPICS.agg) -> list[bytes]:
-        """Return the committed values of the first partition of a topic."""
-        return [value or b"" for _, value in self.records(topic)]
+        """Return the committed values of the first partition of a topic, without the numbers of instances."""
+        return [value or b"" for key, value in self.records(topic) if b'"instances",' not in (key or b"")]
 
     def records(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Return the committed keys and values of the first partition of a topic."""

@@ -65,16 +65,11 @@ def test_the_version_is_that_of_the_package(
 
 BAD = [
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
-    ("aggregate --checkpoint {tmp}/c --max-rate 0", "--max-rate: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     *(
         (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")
         for option in ("--forget-after-days",)
         for text in ("nan", "inf", "1e308", "-1")
-    ),
-    *(
-        (f"aggregate --checkpoint {{tmp}}/c --partitions {text}", f"--partitions: '{text}' can't be used; give the num")
-        for text in ("a", "0-2", "0,,1")
     ),
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
     ("ship --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),

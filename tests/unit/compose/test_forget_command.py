@@ -19,7 +19,7 @@ from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
 
 PLAN = Plan(
     [],
-    [RemovedLife("shop", "app-1", "01", living=True, metrics=3)],
+    [RemovedLife("shop", "app-1", "01", "living", metrics=3)],
     [("shop", "[b]orders", "counter", (("site", "x"),))],
 )
 
@@ -44,7 +44,7 @@ def test_json_has_everything() -> None:
     """The object has the lives, and the sums that lose something."""
     assert as_dict(PLAN, published=False) == {
         "published": False,
-        "lives": [{"app": "shop", "instance": "app-1", "life": "01", "living": True, "metrics": 3}],
+        "lives": [{"app": "shop", "instance": "app-1", "life": "01", "state": "living", "metrics": 3}],
         "sums": [{"app": "shop", "name": "[b]orders", "type": "counter", "tags": {"site": "x"}}],
     }
 

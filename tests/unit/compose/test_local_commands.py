@@ -101,10 +101,7 @@ def test_verify_finds_the_broker_of_the_running_system(
 def test_sums_are_read_from_the_topic_without_a_store(
     here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic is read with --from-topic, with --bootstrap-servers, and if only brokers are known.
-
-    Brokers in the environment do not replace the store of the local system, nor a store in the environment.
-    """
+    """The topic is read if brokers are given and no store, by an option or the environment."""
     used: list[SumsSettings] = []
     monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
 
@@ -114,16 +111,12 @@ def test_sums_are_read_from_the_topic_without_a_store(
         return store.bootstrap_servers if used[-1].from_topic else store.spec
 
     assert source() == running.store
-    assert source("--from-topic") == "127.0.0.1:45678"
     assert source("--bootstrap-servers", "kafka:9092") == "kafka:9092"
     monkeypatch.setenv("TALLYSTREAM_BOOTSTRAP_SERVERS", "env:9092")
-    assert source() == running.store
-    assert source("--from-topic") == "env:9092"
-    (here / ".tallystream" / "system.json").unlink()
     assert source() == "env:9092"
+    assert call(monkeypatch, "sums", "--at", "2026-11-20") == 2
     monkeypatch.setenv("TALLYSTREAM_STORE", running.store)
     assert source() == running.store
-    assert call(monkeypatch, "sums", "--from-topic", "--at", "2026-11-20") == 2
 
 
 @pytest.mark.parametrize("content", [None, "{}", "{"], ids=["none", "of a killed system", "damaged"])

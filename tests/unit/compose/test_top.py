@@ -82,8 +82,8 @@ def test_json_has_the_same(tmp_path: Path) -> None:
 def test_a_store_that_can_not_be_read_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is 3."""
     monkeypatch.setenv("INFLUXDB_TOKEN", "t")
-    options = ("--store", "influxdb:http://127.0.0.1:1", "--org", "o")
-    shown = CliRunner().invoke(main.app, ["top", *options])
+    monkeypatch.setenv("INFLUXDB_ORG", "o")
+    shown = CliRunner().invoke(main.app, ["top", "--store", "influxdb:http://127.0.0.1:1"])
     assert shown.stdout.startswith("The store can't be read: ")
     assert shown.exit_code == 3
 

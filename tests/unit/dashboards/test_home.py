@@ -47,12 +47,13 @@ def test_the_fastest_counter_stands_for_an_app(store: LocalStore, reader: LocalS
         sum_point("tallystream.reporter.sent", "counter", 60, count=0),
         sum_point("tallystream.reporter.sent", "counter", 0, count=6_000),
         sum_point("tallystream.table.rows", "counter", 0, "tallystream", count=6_000),
-        apps=(AppInstances("orders", 2, 2, None), AppInstances("silent", 0, 1, None)),
+        apps=(AppInstances("orders", 2, ended=1), AppInstances("silent", 0, silent=1)),
     )
     first, second = tables.apps(found, Selection())
     assert first["App"] == Anchor("orders", "?view=metrics&app=orders&range=15m")
     assert (first["Living"], first["Main sum"], first["Sum"], first["Rate/s"]) == (2, "sent total of 2", "1,120", "2")
     assert first["Trend"][-1] == 2
+    assert (first["Ended"], first["Silent"], second["Ended"], second["Silent"]) == (1, 0, 0, 1)
     assert (second["App"].text, second["Living"], second["Main sum"]) == ("silent", 0, "")
 
 

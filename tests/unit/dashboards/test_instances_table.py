@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,10 @@ from support.printed import NOW_MS, cells, printed
 from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
+from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.instances import InstancesSettings
@@ -90,6 +93,37 @@ def test_each_instance_is_living_or_silent_since_a_time(tmp_path: Path) -> None:
         ["orders-2", "silent", "40 s ago", "40 s ago", "1", "0"],
         ["orders-1", "living", "5 min ago", "2 s ago", "2", "1"],
     ]
+
+
+def test_an_instance_whose_last_report_was_final_has_ended(tmp_path: Path) -> None:
+    """It is the last of the table, and no later time makes it silent. With a new life it is living.
+
+    Processes that share its ID are living as long as one of them reports after that.
+    """
+    times = every_second(NOW_MS - 300_000, NOW_MS - 200_000)
+    row = Sum(app="orders", name="tallystream.instances", type="instances", ts=NOW_MS - 9_000, instances=2)
+    row.ended, row.silent = 1, 0
+    points = [
+        *final(reports("orders-3", times, life(1))),
+        *final(reports("orders-1", times, life(2))),
+        *reports("orders-1", every_second(NOW_MS - 100_000, NOW_MS - 1_000), life(3)),
+        *reports("orders-2", every_second(NOW_MS - 300_000, NOW_MS), life(4)),
+        *final(reports("orders-2", [one + 1 for one in times], life(5))),
+        point(row),
+    ]
+    _, lines = printed(InstancesSettings(store=fill(tmp_path, points), app="orders"))
+    assert [cells(line)[:2] for line in lines[1:-1]] == [
+        ["orders-1", "living"],
+        ["orders-2", "living"],
+        ["orders-3", "ended"],
+    ]
+    assert cells(lines[3])[2:4] == ["3 min 20 s ago", "3 min 20 s ago"]
+    assert lines[-1] == "orders: 2 living, 1 ended, 0 silent"
+
+
+def final(points: list[Point]) -> list[Point]:
+    """Return points of which the last one is of a final snapshot."""
+    return [*points[:-1], replace(points[-1], fields={**points[-1].fields, "final": True})]
 
 
 def test_the_period_selects_instances_lives_and_restarts(tmp_path: Path) -> None:

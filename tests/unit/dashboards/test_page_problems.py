@@ -10,8 +10,10 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from support.stores import write
+from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-WELL = Observed(read_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
+WELL = Observed(read_ms=NOW - 10_000, apps=(AppInstances("a", 2),))
 """The state of a pipeline that works."""
 
 
@@ -105,18 +107,20 @@ def test_a_shipper_that_is_behind_hides_the_age_of_the_last_record() -> None:
     ("observed", "found"),
     [
         (replace(WELL, apps=()), []),
-        (replace(WELL, apps=(AppInstances("a", 0, 0, NOW), AppInstances("b", 1, 1, NOW))), []),
+        (replace(WELL, apps=(AppInstances("a", 0, ended=3), AppInstances("b", 1))), []),
+        (replace(WELL, apps=(AppInstances("a", 0, ended=3), AppInstances("b", 0, ended=1))), []),
+        (replace(WELL, apps=(AppInstances("a", 1, 0, 2, 0, NOW),)), []),
         (
-            replace(WELL, apps=(AppInstances("a", 0, 0, NOW), AppInstances("b", 0, 0, NOW))),
+            replace(WELL, apps=(AppInstances("a", 0, ended=3), AppInstances("b", 0, 0, 1, 0, NOW))),
             [("No instance reports", "instance-silent")],
         ),
         (
-            replace(WELL, apps=(AppInstances("a", 1, 3, NOW),)),
-            [("App a has 1 instance instead of 3", "instance-silent")],
+            replace(WELL, apps=(AppInstances("a", 1, 0, 2, 2, NOW),)),
+            [("2 instances of the app a fell silent", "instance-silent")],
         ),
         (
-            replace(WELL, apps=(AppInstances("a", 0, 3, NOW),)),
-            [("No instance reports", "instance-silent"), ("App a has 0 instances instead of 3", "instance-silent")],
+            replace(WELL, apps=(AppInstances("a", 0, 0, 3, 1, NOW),)),
+            [("No instance reports", "instance-silent"), ("1 instance of the app a fell silent", "instance-silent")],
         ),
         (replace(WELL, dead_letters=1), [("1 dead letter in ten minutes", "dead-letters")]),
     ],
@@ -129,7 +133,10 @@ def test_the_pipeline_has_problems(observed: Observed, found: list[tuple[str, st
 
 def test_no_instance_reports_since_the_last_one_became_silent() -> None:
     """The aggregator says whether an instance is living, by its own interval, so old lag does not matter."""
-    apps = (AppInstances("a", 0, 0, NOW - 70 * MINUTE), AppInstances("b", 0, 0, NOW - 90 * MINUTE))
+    apps = (
+        AppInstances("a", 0, silent=1, silent_since_ms=NOW - 70 * MINUTE),
+        AppInstances("b", 0, silent=1, silent_since_ms=NOW - 90 * MINUTE),
+    )
     _, found = found_in(observed=replace(WELL, apps=apps), round_ms=NOW - 6 * MINUTE)
     assert (found.what, found.since_ms) == ("No instance reports", NOW - 70 * MINUTE)
 
@@ -137,13 +144,13 @@ def test_no_instance_reports_since_the_last_one_became_silent() -> None:
 def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
     """Aggregator and shipper publish their own metrics to the same topic, so an arrival says nothing about apps."""
     rounds = Rounds()
-    points = [_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)]
+    points = [_numbers("orders", (3, 0, 0), NOW - 121 * MINUTE), _numbers("orders", (0, 1, 2), NOW - 120 * MINUTE)]
     for ago in range(300, 0, -10):
         end = 1000 - ago
         points += rounds.points(
             round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000
         )
-        points.append(_sent("tallystream", 1, NOW - ago * 1000))
+        points.append(_numbers("tallystream", (1, 0, 0), NOW - ago * 1000))
     assert listed(observed=_observed(tmp_path, points)) == [("No instance reports", "instance-silent")]
 
 
@@ -156,9 +163,31 @@ def _observed(folder: Path, points: list[Point]) -> Observed:
         return read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
 
 
-def _sent(app: str, instances: int, ts_ms: int) -> Point:
-    tags = {"app": app, "metric_type": "counter"}
-    return Point("tallystream.reporter.sent", tags, {"count": ts_ms, "instances": instances, "lives": 4}, ts_ms)
+def _numbers(app: str, numbers: tuple[int, int, int], ts_ms: int) -> Point:
+    """Return the point of a sum with the numbers of living, ended and silent instances."""
+    row = Sum(app=app, name="tallystream.instances", type="instances", ts=ts_ms)
+    row.instances, row.ended, row.silent = numbers
+    return point(row)
+
+
+def test_a_scale_in_is_no_problem_and_a_crash_is_one_for_an_hour(tmp_path: Path) -> None:
+    """Also a batch job and a finished pool have ended. What reports again under its ID is no problem any more."""
+
+    def observed(*history: tuple[int, tuple[int, int, int]]) -> Observed:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        return _observed(folder, [_numbers("orders", numbers, NOW - ago * MINUTE) for ago, numbers in history])
+
+    started = (300, (3, 0, 0))
+    assert listed(observed=observed(started, (10, (1, 2, 0)), (5, (0, 3, 0)))) == []
+    crashed = (10, (2, 0, 1))
+    (found,) = found_in(observed=observed(started, crashed))
+    assert (found.what, found.since_ms) == ("1 instance of the app orders fell silent", NOW - 10 * MINUTE)
+    assert found.why.endswith("The app's instances: 2 living, 0 ended, 1 silent.")
+    assert listed(observed=observed(started, crashed, (8, (3, 0, 0)))) == []
+    assert listed(observed=observed(started, (70, (2, 0, 1)))) == []
+    (found,) = found_in(observed=observed(started, (70, (0, 2, 1))))
+    assert (found.what, found.since_ms) == ("No instance reports", NOW - 70 * MINUTE)
 
 
 def test_what_was_not_read() -> None:
@@ -171,13 +200,13 @@ def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
     """The newest record that was read, living instances and dead letters are read from the store, with their times."""
     own = {"app": "tallystream", "command": "aggregate"}
     points = [Point("tallystream.input.records", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)]
-    for ago, dead, instances in ((2000, 3, 4), (500, 3, 3), (200, 8, 2), (100, 9, 2)):
+    for ago, dead, silent in ((2000, 3, 1), (500, 3, 1), (200, 8, 3), (100, 9, 3)):
         ts = NOW - ago * 1000
         points.append(Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts))
-        points.append(_sent("orders", instances, ts))
+        points.append(_numbers("orders", (5 - silent, 4, silent), ts))
     assert _observed(tmp_path, points) == Observed(
         read_ms=NOW - 40_000,
-        apps=(AppInstances("orders", 2, 4, NOW - 200_000),),
+        apps=(AppInstances("orders", 2, 4, 3, 2, NOW - 200_000),),
         dead_letters=6,
         dead_letters_since_ms=NOW - 200_000,
     )

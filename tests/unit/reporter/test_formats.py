@@ -1,4 +1,4 @@
-"""The text formats, and the selection of metrics, attributes and units."""
+"""The text formats, and the selection of metrics and attributes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ INFLUX: dict[str, Any] = {"instance": "i", "url": "http://localhost:1", "token":
         (GraphiteReporter, {**GRAPHITE, "attributes": ["no"]}, "attributes"),
         (InfluxReporter, {**INFLUX, "instance": ""}, "instance"),
         (InfluxReporter, {**INFLUX, "url": "localhost"}, "url"),
-        (InfluxReporter, {**INFLUX, "rate_unit": "day"}, "rate_unit"),
-        (ConsoleReporter, {"duration_unit": "h"}, "duration_unit"),
+        (ConsoleReporter, {"attributes": ["p100"]}, "attributes"),
     ],
 )
 def test_a_rejected_reporter_leaves_no_metric_behind(
@@ -168,13 +167,13 @@ def test_a_line_that_is_cut_off_is_a_failed_report(tmp_path: Path) -> None:
     assert [line.endswith("}]}") for line in lines] == [True, False, True, True]
 
 
-def test_units_and_attributes() -> None:
-    """Rates per minute, durations in ms, and only the selected attributes; a sketch is not one."""
+def test_attributes() -> None:
+    """Only the selected attributes that have a value; a sketch is not one."""
     assert AttributeFilter().values(TIMER)["sum"] == 0.5
     assert "sketch" not in AttributeFilter().values(TIMER)
     assert "p50" not in AttributeFilter().values(TIMER)
-    shape = AttributeFilter(attributes=["p99", "m1_rate", "count"], rate_unit="minute", duration_unit="ms")
-    assert shape.values(TIMER) == {"count": 2, "p99": 400.0, "m1_rate": 120.0}
+    shape = AttributeFilter(attributes=["p99", "m1_rate", "count"])
+    assert shape.values(TIMER) == {"count": 2, "p99": 0.4, "m1_rate": 2.0}
     assert shape.values(Gauge(name="g", value=1)) == {}
 
 

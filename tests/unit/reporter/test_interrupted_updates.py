@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.interruptions import interruptions
-from tallystream import Counter, ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow
+from tallystream import Counter, MetricRegistry
 from tallystream.metrics.counter import BUFFER as COUNTER_BUFFER
 from tallystream.metrics.histogram import BUFFER
 from tallystream.metrics.sketch import Sketch
@@ -43,16 +42,18 @@ VALUES = [3.0, 0.0, 2.0**-40, 5.0, 2.0**40, 7.0]
 """Their magnitudes are so different that the sketch halves its buckets."""
 
 
-@pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
+@pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_an_interrupted_distribution_is_complete(clock: ManualClock, kind: str, sampling: Sampling | None) -> None:
+def test_an_interrupted_distribution_is_complete(clock: ManualClock, kind: str, *, sampled: bool) -> None:
     """The lock is free. Sketch, count, sum, min and max have every value once, but may lack the interrupted one."""
     added: list[float] = []
     metric: Any = None
 
     def prepare() -> Callable[[], None]:
         nonlocal metric
-        metric = getattr(MetricRegistry("app", clock=clock, sampling=sampling), kind)("d")
+        metric = getattr(MetricRegistry("app", clock=clock), kind)("d")
+        if sampled:
+            metric.keep_sample()
         added.clear()
         for _ in range(BUFFER - 4):
             add(1.0)
@@ -143,17 +144,3 @@ def test_a_signal_handler_can_count_at_any_time() -> None:
         assert before in (COUNTER_BUFFER - 2, COUNTER_BUFFER)
         assert after == before + 1000
         assert counter.count == COUNTER_BUFFER + 1000
-
-
-def test_an_interrupted_function_of_a_gauge_is_called_again(clock: ManualClock) -> None:
-    """The cache of its value is not locked."""
-    numbers = count()
-
-    def prepare() -> Callable[[], object]:
-        clock.advance(1)
-        return lambda: gauge.value
-
-    gauge = MetricRegistry("app", clock=clock).gauge("g", lambda: next(numbers), cached_for=1)
-    for _ in interruptions(prepare):
-        clock.advance(1)
-        assert gauge.value == next(numbers) - 1

@@ -1,31 +1,17 @@
-"""The samples of histograms, each compared with a simple model."""
+"""The sample of a histogram, compared with a simple model."""
 
 from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tallystream import (
-    ConfigError,
-    ExponentiallyDecaying,
-    KafkaReporter,
-    MetricRegistry,
-    Sampling,
-    SlidingTimeWindow,
-    record,
-)
-from tallystream.metrics.sampling import (
-    QUANTILES,
-    DecayingReservoir,
-    SlidingTimeWindowReservoir,
-    View,
-    weighted_view,
-)
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.metrics.sampling import QUANTILES, DecayingReservoir, weighted_view
 from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:
@@ -33,31 +19,6 @@ if TYPE_CHECKING:
 
 VALUES = st.floats(-1e6, 1e6)
 PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
-CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingTimeWindow(60)]
-
-
-@given(PACED, st.floats(0.1, 60), st.floats(0, 90))
-def test_a_sliding_time_window_keeps_the_values_of_its_time(
-    paced: list[tuple[float, list[float]]], seconds: float, after: float
-) -> None:
-    """Only values of the last `seconds` are kept, however often the sample is read."""
-    now, everything = 0.0, []
-    rarely_read, often_read = SlidingTimeWindowReservoir(seconds, 1000), SlidingTimeWindowReservoir(seconds, 1000)
-    for pause, batch in paced:
-        now += pause
-        everything += [(now, value) for value in batch]
-        rarely_read.update(batch, now)
-        often_read.update(batch, now)
-        often_read.values(now)
-    now += after
-    assert rarely_read.values(now) == often_read.values(now) == [v for seen, v in everything if seen >= now - seconds]
-
-
-def test_a_sliding_time_window_has_a_size_limit() -> None:
-    """Of more values than its size, the newest are kept."""
-    reservoir = SlidingTimeWindowReservoir(10, 3)
-    reservoir.update([1, 2, 3, 4, 5], 0.0)
-    assert reservoir.values(10.0) == [3, 4, 5]
 
 
 @given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
@@ -94,7 +55,7 @@ def test_a_decaying_sample_keeps_the_highest_priorities(
         # The logarithm of exp(alpha * time) / u.
         everything += [(0.015 * now - math.log(1 - draw()), value) for value in batch]
         if look:
-            reservoir.view(now)
+            reservoir.view()
     highest = sorted(everything)[-size:]
     assert sorted(value for value, _ in reservoir.sample()) == sorted(value for _, value in highest)
 
@@ -111,7 +72,7 @@ def test_a_decaying_view_is_computed_from_its_sample(
         reservoir.update([round(value, -6) for value in batch] + batch, now)
     pairs = sorted(reservoir.sample())
     assert len(pairs) <= size
-    held, found = reservoir.view(now), weighted_view(pairs)
+    held, found = reservoir.view(), weighted_view(pairs)
     assert (held is None) == (found is None) == (not pairs)
     if held and found:
         assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
@@ -124,36 +85,6 @@ def test_a_decaying_view_is_computed_from_its_sample(
         mean = sum(value * weight for value, weight in pairs) / total
         deviation = math.sqrt(sum(weight * (value - mean) ** 2 for value, weight in pairs) / total)
         assert (found.mean, found.stddev) == pytest.approx((mean, deviation), rel=1e-6, abs=1e-3)
-
-
-@pytest.mark.parametrize("make", ["histogram", "timer"])
-@pytest.mark.parametrize("choice", CHOICES, ids=repr)
-def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Sampling) -> None:
-    """Chosen by argument or by the registry; the mergeable values are the same for all kinds."""
-    clock = ManualClock()
-    one = getattr(MetricRegistry("a", clock=clock), make)("m", sampling=choice)
-    two = getattr(MetricRegistry("a", clock=clock, sampling=choice).child("x"), make)("m")
-    three = getattr(MetricRegistry("a", clock=clock, sampling=SlidingTimeWindow(3)), make)("m", sampling=choice)
-    for metric in (one, two, three):
-        assert metric.sampling == choice
-        for number in range(1, 1001):
-            metric.update(number)
-        read = metric.read()
-        assert (read.count, read.sum, read.min, read.max) == (1000, 500_500, 1, 1000)
-        assert read.p50 == pytest.approx(500.5, abs=0.5)
-        assert metric.sketch().count == 1000
-        metric.reset_after_fork()
-        assert metric.view() is None
-
-
-def test_a_sample_that_is_chosen_later_is_kept_from_then_on() -> None:
-    """Requesting the metric again with its default sampling is a choice, too."""
-    registry = MetricRegistry("a")
-    histogram = registry.histogram("h")
-    histogram.update(7)
-    assert histogram.view() is not None
-    assert registry.histogram("h", sampling=ExponentiallyDecaying()) is histogram
-    assert histogram.view() is None
 
 
 @pytest.mark.parametrize("make", ["histogram", "timer"])
@@ -200,74 +131,3 @@ def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricR
         for value in (1.0, 2.0, 3.0):
             metric.update(value)
         assert metric.read().p50 == 2.0  # not within 1 %
-
-
-def test_a_time_window_uses_the_time_of_each_update() -> None:
-    """Values that are read minutes later are old, and the view becomes empty."""
-    clock = ManualClock()
-    registry = MetricRegistry("a", clock=clock, sampling=SlidingTimeWindow(60))
-    for metric in (registry.histogram("h"), registry.timer("t")):
-        metric.update(1)
-        clock.advance(50)
-        metric.update(2)
-        clock.advance(20)
-        read = metric.read()
-        assert (read.count, read.min, read.p50, read.p999) == (2, 1, 2, 2)
-        clock.advance(60)
-        read = metric.read()
-        assert (read.count, read.max, read.p50, read.mean) == (2, 2, None, None)
-        assert read.sketch
-
-
-def test_a_second_choice_is_rejected() -> None:
-    """An equal sampling, or none, returns the metric; another one is a ConfigError."""
-    registry = MetricRegistry("a")
-    made = registry.timer("t", sampling=SlidingTimeWindow(10))
-    assert registry.timer("t") is registry.timer("t", sampling=SlidingTimeWindow(10)) is made
-    with pytest.raises(ConfigError, match=r"'t' already has SlidingTimeWindow\(seconds=10"):
-        registry.timer("t", sampling=ExponentiallyDecaying())
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: ExponentiallyDecaying(0), "size"),
-        (lambda: ExponentiallyDecaying(1.5), "size"),  # type: ignore[arg-type]
-        (lambda: SlidingTimeWindow(60, 2_000_000), "size"),
-        (lambda: SlidingTimeWindow(0), "seconds"),
-        (lambda: SlidingTimeWindow(math.nan), "seconds"),
-        (lambda: SlidingTimeWindow(1, size=0), "size"),
-        (lambda: ExponentiallyDecaying(alpha=-1), "alpha"),
-        (lambda: ExponentiallyDecaying(size=0), "size"),
-    ],
-)
-def test_invalid_numbers_are_named(make: Callable[[], Any], field: str) -> None:
-    """The error names the argument."""
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert caught.value.field == field
-
-
-def test_a_custom_sampling_needs_only_the_protocol(clock: ManualClock) -> None:
-    """A reservoir with update() and view() is reported like the built-in ones."""
-
-    class Last:
-        def __init__(self) -> None:
-            self.value = 0.0
-
-        def update(self, values: list[float], now: float) -> None:  # noqa: ARG002
-            self.value = values[-1]
-
-        def view(self, now: float) -> View:  # noqa: ARG002
-            return View(*[self.value] * len(View._fields))
-
-    class Latest(Sampling):
-        def new(self) -> Last:
-            return Last()
-
-    registry = MetricRegistry("app", clock=clock, sampling=Latest())
-    registry.histogram("h").update(3)
-    registry.histogram("h").update(2)
-    (found,) = registry.snapshot()
-    assert isinstance(found, record.Histogram)
-    assert (found.count, found.max, found.p50) == (2, 3, 2)

@@ -14,13 +14,13 @@ RIGHT = """
 import asyncio
 import tallystream
 from typing_extensions import reveal_type
-from tallystream import ConsumerProgress, MetricRegistry, count_exceptions, counted, ratio, report, timed
+from tallystream import ConsumerProgress, MetricRegistry, count_exceptions, counted, report, timed
 from tallystream.testing import InMemoryReporter, ManualClock
 
 registry = MetricRegistry("orders", clock=ManualClock())
 counter = registry.counter("c", tags={"topic": "orders"})
 reveal_type(counter.labels(topic="orders").count)  # int
-gauge = registry.gauge("g", ratio(counter, lambda: 2.0), cached_for=30)
+gauge = registry.gauge("g", lambda: counter.count / 2)
 reveal_type(gauge.value)  # float | None
 reveal_type(registry.meter("m").rates().m1_rate)  # float
 recent = registry.histogram("h").view()
@@ -55,7 +55,6 @@ from tallystream import KafkaReporter
 registry.counter("c").inc(1.5)  # arg-type
 registry.counter("c").dec()  # attr-defined
 registry.gauge("g", lambda: "text")  # arg-type, return-value
-registry.histogram("h", sampling=60)  # arg-type
 registry.counter("c", "orders")  # arg-type
 registry.gauge("g", {"topic": "orders"})  # arg-type
 tallystream.nothing  # attr-defined

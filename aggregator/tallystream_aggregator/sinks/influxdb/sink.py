@@ -208,7 +208,7 @@ class InfluxStore:
             if error.status == 404 or (is_refused and "organization name" in reason):  # a bad request for a query
                 where = f"organization {self._org!r} at {self._url}"
                 why = f"there is no such bucket in the {where}: make it, or name another"
-                raise ConfigError("--bucket", self._bucket, why) from error
+                raise ConfigError("INFLUXDB_BUCKET", self._bucket, why) from error
             if is_refused:
                 raise TallystreamError(f"InfluxDB {self._url}: {reason}") from error
             raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error

@@ -22,6 +22,8 @@ Kind = Literal["counter", "gauge", "untyped"]
 
 LIVING_LIVES = "tallystream_living_lives"
 LIVING_INSTANCES = "tallystream_living_instances"
+ENDED_INSTANCES = "tallystream_ended_instances"
+SILENT_INSTANCES = "tallystream_silent_instances"
 RETIRED_LIVES = "tallystream_retired_lives"
 OVERFLOW = "tallystream_sum_overflow"
 SUM_TIME = "tallystream_sum_time_seconds"
@@ -30,18 +32,22 @@ SUMS = "tallystream_sums"
 OWN_FAMILIES = {
     LIVING_LIVES: "Living lives whose newest snapshot has the metric.",
     LIVING_INSTANCES: "Different instance IDs of the living lives.",
+    ENDED_INSTANCES: "Instances of the app whose last record said that they end.",
+    SILENT_INSTANCES: "Instances of the app that stopped without saying so.",
     RETIRED_LIVES: "Forgotten lives whose counts are part of the sum.",
     OVERFLOW: "1 where a number of the sum is beyond its range; its largest or smallest is shown.",
     SUM_TIME: "As of when the sum is, by the table's clock, epoch seconds.",
     SUMS: "Sums that are shown.",
 }
 """Families in addition to those of the metrics, and their help. Each has a sample for each sum (OVERFLOW: for those
-with an overflow), except SUMS, the number of sums. A metric whose family would have one of these names gets
-`_value`."""
+with an overflow), except SUMS, the number of sums, and those of ended and silent instances, which have one for each
+app. A metric whose family would have one of these names gets `_value`."""
 
 _OF_EVERY_SUM = {
     "lives": LIVING_LIVES,
     "instances": LIVING_INSTANCES,
+    "ended": ENDED_INSTANCES,
+    "silent": SILENT_INSTANCES,
     "retired": RETIRED_LIVES,
     "overflow": OVERFLOW,
 }

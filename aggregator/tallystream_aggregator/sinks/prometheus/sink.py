@@ -12,6 +12,7 @@ from prometheus_client import Metric
 
 from tallystream.metric_types import TYPES
 from tallystream_aggregator.health.server import HealthServer, Response, metrics_response
+from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
 
@@ -136,7 +137,7 @@ def families(points: Collection[Point]) -> list[Metric]:
 
 def _unfit(point: Point) -> object:
     """Return the reason why a point can't be shown, None if it can."""
-    if point.tags.get("metric_type", "") not in TYPES:
+    if point.tags.get("metric_type", "") not in {*TYPES, INSTANCES}:
         return "it is not a sum"
     fields, labels = len(point.fields), sum(len(key) + len(value) for key, value in point.tags.items())
     if fields * labels > MAX_EXPANSION * (labels + VALUE_BYTES * fields):

@@ -48,16 +48,21 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # RocksDB keeps up to two buffers of 64 MB by default. The state is written once an epoch, and read at a start.
+    "spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB": "8",
     # A second attempt beside the first one would fence it.
     "spark.speculation": "false",
     # A worker that ends after its task would end the loop's thread within a transaction, which holds up readers.
     "spark.python.worker.reuse": "true",
     "spark.sql.shuffle.partitions": "1",
+    # A batch has one row for each loop: code that is generated and compiled for it would only delay a start.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Spark keeps a hundred batches by default. An epoch's changes may be as large as the table, and only the last
     # state is ever used.
     "spark.sql.streaming.minBatchesToRetain": "3",
 }
-"""What the session needs: without the first ones sums could be lost, so they replace those of spark-submit."""
+"""What the session needs: without some of them sums could be lost, so they replace those of spark-submit."""
 
 SLOTS_S = 30.0
 """How long a start waits until enough executors of a cluster have registered."""

@@ -5,8 +5,8 @@ the steps while Spark commits the state and begins the next epoch. Spark may run
 again. The head of the log tells whether the table in memory continues the stored one. Otherwise the loop begins again
 at what is published.
 
-The state is stored at the end of an epoch, and not in slices before it: the lives that change do so every few seconds,
-so each slice would store most of them again.
+The state is stored at the end of an epoch, and not before it: the lives that change do so every few seconds, so they
+would be stored again and again. Steps go on while a large state is stored. What they change is stored last.
 """
 
 from __future__ import annotations

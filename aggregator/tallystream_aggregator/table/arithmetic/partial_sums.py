@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream import record
-from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
+from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, TOTAL, TYPES, Field
 from tallystream_aggregator import sums
+from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, Extreme
 from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, are_same, saturated
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 SumOrExtreme = ExactSum | Extreme
 
+_TYPES = TYPES | {INSTANCES: (Field("ended", TOTAL), Field("silent", TOTAL))}
 _SUM, _MIN, _MAX, _COUNTS = range(4)
 _OPERATIONS = {LOWEST: (_MIN,), HIGHEST: (_MAX,), "value": (_SUM, _MIN, _MAX), "counts": (_COUNTS,)}
 """The operations of a field, by its name or by how it adds up."""
@@ -36,7 +38,7 @@ _CELLS = {
         for index, field in enumerate(fields)
         for operation in _OPERATIONS.get(field.name) or _OPERATIONS.get(field.adds, (_SUM,))
     )
-    for kind, fields in TYPES.items()
+    for kind, fields in _TYPES.items()
 }
 DISTRIBUTIONS = {"histogram", "timer"}
 _SHARES = tuple(sketches.SHARES.values())
@@ -143,12 +145,12 @@ class PartialSum:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""
         totals: Totals = {}
         cells = iter(self.cells)
-        for name in NAMES[self.kind]:
+        for name, _ in _TYPES[self.kind]:
             cell = next(cells)
             if name == "value":
                 totals |= {"sum": _read(cell), "min": _read(next(cells)), "max": _read(next(cells))}
                 totals["number"] = self.lives
-            elif name == "count":
+            elif name == "count" or self.kind == INSTANCES:
                 totals[name] = int(_read(cell) or 0)
             elif self.kind != "buckets":
                 totals[name] = _read(cell)
@@ -202,7 +204,7 @@ class PartialSum:
             ValueError, TypeError: it is not one.
         """
         kind, lives, instances, forgotten, cells, sketch = stored
-        if kind not in TYPES:
+        if kind not in _TYPES:
             raise ValueError(f"{kind!r} is not a type of metrics")
         partial = cls(kind)
         partial.lives, partial.instances, partial.forgotten = lives, instances, forgotten

@@ -43,6 +43,11 @@ def choose(view: MetricsView, name: str) -> None:
 def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
     _tiles(view)
+    clock = components.clock(zone, now_ms)
+    if view.of_app is not None:
+        since_ms = view.of_app.silent_since_ms
+        since = "" if since_ms is None else f" since {clock(since_ms)}"
+        st.caption(f"Instances of {literal(view.of_app.name)}: {view.of_app.text}{since}")
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
@@ -62,7 +67,6 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
         st.caption(instances.caption(view.chosen[0].type))
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
-    clock = components.clock(zone, now_ms)
     if view.metrics:
         components.table(
             tables.sums(view.metrics, clock, at_ms=view.until_ms),

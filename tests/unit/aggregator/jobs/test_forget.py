@@ -66,8 +66,17 @@ def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
     (record,) = found.records
     assert (record.topic, record.partition, record.key) == (TOPICS.metrics, 0, INSTANCES[0].encode())
     assert json.loads(record.value or b"") == {"v": 1, "forget": {"life": A}}
-    assert found.lives == [("shop", INSTANCES[0], A, True, 2)]
+    assert found.lives == [("shop", INSTANCES[0], A, "living", 2)]
     assert found.sums == [("shop", "m", "counter", ()), ("shop", "n", "counter", (("site", "x"),))]
+
+
+def test_a_life_that_sent_nothing_for_three_intervals_is_silent() -> None:
+    """Its row says that it was living when the row was written."""
+    direct = table(1)
+    direct.cluster.now_ms += 3_000
+    direct.cluster.append(Place(TOPICS.metrics, 0), CLOCK_KEY, clock_value(direct.cluster.now_ms))
+    aggregate(direct, 2)
+    assert [life.state for life in planned(direct, Forget(metric="m")).lives] == ["silent", "silent", "living"]
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -22,7 +22,9 @@ SETTINGS = ShipSettings(
 HEALTH = Health("aggregate", HealthSettings(own_metrics=False))
 
 
-@pytest.mark.parametrize("error", [None, SinkUnavailableError("away."), ConfigError("--bucket", "x", "create it")])
+@pytest.mark.parametrize(
+    "error", [None, SinkUnavailableError("away."), ConfigError("INFLUXDB_BUCKET", "x", "create it")]
+)
 def test_the_settings_of_the_store_are_checked_before_it_asks_for_the_lease(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:

@@ -135,7 +135,7 @@ def check(values: list[bytes]) -> None:
             json.loads(letter.value())
         for row in changes.rows:
             assert row.value()
-        published = [parse(total.key(), total.value()) for total in changes.totals]
+        published = [parse(total.key(), total.value()) for total in [*changes.totals, *changes.instances]]
         sums |= {one.identity: one.fields for one in published}
     assert unpack(pack(table.state)) == table.state
     replayed = replay.sums()

@@ -85,7 +85,7 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     for key, each in ((None, value), (b"app-1", forget), (b"app-1", None)):
         assert replay.apply(f"{TOPIC}:0", BEGIN_MS, key, each) == []
-    assert {fields["count"] for fields in replay.sums().values()} == {0}
+    assert {fields["count"] for fields in replay.sums().values() if "count" in fields} == {0}
 
 
 def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.fuzz import examples
 from support.otlp import BEGIN_NS, CUMULATIVE, SECOND_NS, TOPIC, attributes, counter, encode, number, resource_metrics
-from support.steps import run
+from support.steps import publish, run
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -49,7 +49,7 @@ def sums_of(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
     fields = (*VALUES, "bounds", "counts")
     return {
         (total.type, total.name): {name: value for name in fields if (value := getattr(total, name)) not in (None, [])}
-        for total in table.outputs().totals
+        for total in publish(table).totals
     }
 
 

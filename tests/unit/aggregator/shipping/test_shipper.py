@@ -121,7 +121,7 @@ def test_positions_are_committed_once_a_second_and_at_the_end(bench: Bench) -> N
     assert bench.step(record(1))
     bench.now_s -= 0.5
     assert bench.step(record(2))
-    bench.sink.errors = [ConfigError("--bucket", "x", "create it")]
+    bench.sink.errors = [ConfigError("INFLUXDB_BUCKET", "x", "create it")]
     with pytest.raises(ConfigError):
         bench.step(record(3))
     bench.shipper.close()

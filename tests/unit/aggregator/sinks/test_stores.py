@@ -132,7 +132,7 @@ def test_the_error_of_an_unknown_form_lists_all_forms(spec: str) -> None:
             "INFLUXDB_TOKEN",
             "INFLUXDB_TOKEN is not set; set it, or name the token's file in INFLUXDB_TOKEN_FILE.",
         ),
-        ("INFLUXDB_ORG", "INFLUXDB_ORG is not set; set it, or give --org."),
+        ("INFLUXDB_ORG", "INFLUXDB_ORG is not set; set it to the organization of the bucket."),
     ],
 )
 def test_the_error_of_a_missing_setting_has_a_remedy(missing: str, sentence: str) -> None:

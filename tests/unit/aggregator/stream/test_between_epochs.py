@@ -1,11 +1,13 @@
-"""The loop of a shard between two epochs."""
+"""The loop of a shard at the end of an epoch and after it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, Direct
 from tallystream_aggregator.stream.broker import BrokerError
+from tallystream_aggregator.table import storage
 
 if TYPE_CHECKING:
     import pytest
@@ -69,3 +71,59 @@ def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog:
     assert "open tallystream-aggregator-0" not in direct.requests
     other.run_between(direct.after(2))
     assert direct.published() == {METRICS: 1}
+
+
+class Feeding(Batch):
+    """A store during whose changes records arrive."""
+
+    direct: Direct
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        super().add(number, entry)
+        self.direct.feed(self.direct.cluster.now_ms)
+        self.direct.pass_time(1)
+
+
+def test_steps_go_on_while_a_large_state_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are published at once, and stored, too. After ten seconds the rest is stored first: Spark waits for it."""
+    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
+    direct = Direct()
+    store = Feeding(0)
+    direct.store, store.direct = store, direct
+    for number in range(50):
+        direct.feed(1, name=f"n{number}")
+    loop = direct.loop()
+    report = loop.run_epoch(store, (1, 0), 1)
+    assert direct.published() == {METRICS: report.records}
+    assert 55 < report.records < 65
+    direct.cluster.partition(METRICS).delete_before(report.records)
+    report = direct.loop().run_epoch(store, (1, 1), 1)  # the state has them
+    assert report.restarts == 1
+
+
+def test_a_state_counts_as_before_if_a_step_fails_while_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch ends with the state of the last one, and the next one begins again at what is published."""
+    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
+    monkeypatch.setattr(storage, "COPY_FLOOR", 0)
+    direct = Direct()
+    direct.feed(1, 2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    head = direct.store.head()
+    store = Feeding(0, head, direct.store.entries)
+    direct.store, store.direct = store, direct
+    direct.feed(3)
+    written = len(store.entries)
+
+    def fail(request: str) -> None:
+        if "write" in request and len(store.entries) > written:
+            raise BrokerError(f"{request} failed")
+
+    direct.fail = fail
+    loop.run_epoch(store, (1, 1), 1)
+    assert store.head() == head
+    direct.fail = lambda _: None
+    report = direct.loop().run_epoch(Batch(2, store.head(), store.entries), (1, 2), 1)
+    assert report.restarts == 1
+    assert direct.published() == {METRICS: direct.cluster.partition(METRICS).end}

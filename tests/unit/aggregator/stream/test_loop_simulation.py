@@ -22,6 +22,7 @@ from tallystream_aggregator.stream.broker import BrokerError, FencedError, Outpu
 from tallystream_aggregator.stream.loop import LayoutError, ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, newest_row
 from tallystream_aggregator.stream.reshard import NoTableError
+from tallystream_aggregator.table import storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,10 @@ def run(seed: int, disasters: Disasters, steps: int = 2_000, **parts: Any) -> tu
     """Run a system, judge what it publishes, and let it come to its end."""
     system = System(RandomChoices(seed), disasters, **parts)
     judge = Judge(system, every=5)
-    with system.scheduler as scheduler:
+    with system.scheduler as scheduler, pytest.MonkeyPatch.context() as patch:
+        if seed % 2:  # steps are taken while the state is stored
+            patch.setattr(storage, "ENTRY_BYTES", 100)
+            patch.setattr(storage, "COPY_FLOOR", 0)
         for _ in range(steps // 50):
             scheduler.run(50)
             judge.judge()

@@ -66,15 +66,11 @@ def test_many_lives_and_many_changes_do_the_same_as_few(schedule: list[int], siz
         assert found[0]._replace(rows=[]) == found[1]._replace(rows=[])
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_tombstone_of_a_silent_life_without_rows_changes_nothing(steps: int) -> None:
-    """Also if the step before has not ended, so that nobody has noticed the silence."""
-    topic = Topic().snapshot(every_ms=1000)
-    if steps == 2:
-        topic.append(b"app-2", None, at=3_000)
-        topic.append(b"app-1", None, at=3_000)
-    else:
-        with topic.one_step():
-            topic.append(b"app-2", None, at=3_000)
-            topic.append(b"app-1", None, at=3_000)
+@pytest.mark.parametrize("final", [False, True])
+def test_a_tombstone_of_an_ended_life_without_rows_changes_nothing(*, final: bool) -> None:
+    """It ended by its final record, or by an earlier tombstone."""
+    topic = Topic().snapshot(final=final)
+    if not final:
+        topic.append(b"app-1", None)
+    topic.append(b"app-1", None)
     assert not [one.row for one in topic.changes.rows if isinstance(one.row, LifeRow)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -53,7 +54,10 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 @examples(50)
 @given(schedules, step_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """After every step the log has the state, and both tables give the same in the next, however often it is copied."""
+    """After every step the log has the state, and both tables give the same in the next, however often it is copied.
+
+    Records are also applied while the table is stored. If that is broken off, the log has what it had before.
+    """
     chance = random.Random(seed)
     store, stored = Batch(0), StoredTable(Table(State(), SETTINGS))
     stored.save(store)
@@ -61,16 +65,43 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
+        are_broken_off = chance.random() < 0.5
         for taken in in_steps(play(schedule), sizes):
             records = records_of(taken)
-            read = loaded(store, SETTINGS)
+            read, before = loaded(store, SETTINGS), loaded(store, SETTINGS)
             assert whole(read.table.state) == whole(stored.table.state)
-            assert _by_key(run(read.table, records)) == _by_key(run(stored.table, records))
-            worker = chance.choice([read, stored])  # either may run the next epoch
+            if are_broken_off:
+                broken_off = loaded(store, SETTINGS)
+                run(broken_off.table, records)
+                for _ in islice(broken_off.save_ahead(store), chance.randint(0, 5)):
+                    pass
+                assert whole(loaded(store, SETTINGS).table.state) == whole(before.table.state)
+            begin = chance.randint(0, len(records))
+            assert _by_key(run(read.table, records[:begin])) == _by_key(run(stored.table, records[:begin]))
+            worker, other = chance.sample([read, stored], 2)  # either may run the next epoch
+            left = iter(records[begin:])
+            for _ in worker.save_ahead(store):
+                one = list(islice(left, 1))
+                assert _by_key(run(worker.table, one)) == _by_key(run(other.table, one))
+            rest = list(left)
+            assert _by_key(run(worker.table, rest)) == _by_key(run(other.table, rest))
             worker.save(store)
-            assert worker.size == sum(map(len, store.entries.values()))  # nothing is left of an earlier copy
+            # nothing is left of an earlier copy
+            assert are_broken_off or worker.size == sum(map(len, store.entries.values()))
             if not stored.is_current(store):
                 stored = loaded(store, SETTINGS)
+
+
+def test_a_log_that_is_replaced_is_not_read_before_its_copy_is_complete() -> None:
+    """A table that does not come from the log, but from rows, replaces it. Half of both is read as neither."""
+    store, stored = Batch(0), new()
+    run(stored.table, (snapshot(number, 1) for number in range(10)))
+    stored.save(store)
+    other = new()
+    run(other.table, (snapshot(number, 2, seq=2) for number in range(10)))
+    next(other.save_ahead(store))
+    with pytest.raises(StateError, match="no entries"):
+        load(store, DEFAULTS)
 
 
 def test_only_what_has_changed_is_stored() -> None:

@@ -22,7 +22,7 @@ def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
 def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int) -> None:
     """A duplicate and a record that arrives late are stale: they change no sum, make no dead letter and are counted."""
     topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
-    assert topic.changes._replace(rows=[]) == Published([], [], [], [], [])
+    assert topic.changes._replace(rows=[]) == Published([], [], [], [], [], [])
     assert topic.table.state.stale == 1
 
 

@@ -55,13 +55,20 @@ class Topic:
         letters: dict[tuple[str, int], int] | None = None,
         events: dict[Event, int] | None = None,
         tags: Tags = Tags(),  # noqa: B008 (it is frozen)
+        instances: bool = False,
     ) -> Outcome:
-        """Compare what is published with the records up to `end`, by default all. The sums have these tags."""
+        """Compare what is published with the records up to `end`, by default all. The sums have these tags.
+
+        The numbers of instances are compared only if they are asked for.
+        """
         end = {partition: len(records) for partition, records in self.records.items()} if end is None else end
         advance = Advance(Replay(Settings(tags=tags)), {}, {name: iter(rows) for name, rows in self.records.items()})
         advance.finish([end])
         sums = PublishedSums(end, newest={row.identity: row for row in rows})
-        return compare(advance, sums, letters=letters, events=events)
+        outcome = compare(advance, sums, letters=letters, events=events)
+        if not instances:
+            outcome.differences = [one for one in outcome.differences if (one.identity or "")[1:2] != ("instances",)]
+        return outcome
 
 
 def published(
@@ -85,6 +92,20 @@ def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
     replayed = {"count": 1, "lives": 1, "retired": 0, "p999": None}[name]
     identity = ("shop", "counter", "n", ())
     assert outcome.differences == [Difference(identity, name, value, replayed, {ZERO: 1})]
+
+
+def test_the_numbers_of_instances_are_compared() -> None:
+    """They are those of the app at the end of the records. A reader takes an absent number for 0."""
+    key = b'["shop","instances","tallystream.instances",[]]'
+    topic = Topic().append(snapshot(1, 1)).append(snapshot(1, 2), instance="other").append(None, instance="other")
+    wanted = published(key, {"0": 2}, instances=1, lives=1, ended=1, silent=0)
+    assert fields(topic.check(published(count=1, offsets={"0": 2}), wanted, instances=True)) == []
+    assert ("sum", None, "published") in fields(topic.check(instances=True))
+    silent = published(key, {"0": 2}, instances=1, lives=1, ended=0, silent=1)
+    assert fields(topic.check(published(count=1, offsets={"0": 2}), silent, instances=True)) == [
+        ("ended", 0, 1),
+        ("silent", 1, None),
+    ]
 
 
 def test_the_sketch_of_a_sum_is_compared_by_its_buckets() -> None:

@@ -37,7 +37,7 @@ def group(*members: tuple[str, list[int]], operations: set[str] = ALL) -> Any:
 def cluster(**changes: Any) -> Brokers:
     """Return brokers with all topics and groups, as the aggregator creates them, on which everything is allowed."""
     groups = {name: group() for name in permissions.group_names(NAMES.prefix)}
-    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, groups, transactions="")
+    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, groups)
     return replace(made, **changes)
 
 
@@ -118,14 +118,13 @@ def test_a_table_of_one_shard_has_no_topic_for_shards() -> None:
 @pytest.mark.parametrize(
     ("opened", "status", "text"),
     [
-        (None, "not checked", "no aggregator has run"),
         ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "not checked", "may not use"),
         ("INVALID_TRANSACTION_TIMEOUT", "failed", "transaction.max.timeout.ms of the brokers is not 30000"),
         ("_TIMED_OUT", "failed", "_TIMED_OUT"),
         ("", "ok", "they can be begun"),
     ],
 )
-def test_transactions(opened: str | None, status: str, text: str) -> None:
+def test_transactions(opened: str, status: str, text: str) -> None:
     """The brokers must allow the timeout of our transactions."""
     finding = broker.transactions(cluster(transactions=opened))
     assert (finding.status, text in finding.found) == (status, True), finding
@@ -135,8 +134,6 @@ def test_the_permission_to_use_the_transactional_ids() -> None:
     """Only opening one tells it."""
     refused = permissions.of_command(cluster(transactions="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), NAMES, "aggregate")
     assert refused.found == "this user lacks Write/Describe on transactional ID p-tallystream-aggregator-*"
-    unknown = permissions.of_command(cluster(transactions=None), NAMES, "aggregate")
-    assert (unknown.status, "p-tallystream-aggregator-*" in unknown.found) == ("ok", True)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(one.command for one in PERMISSIONS))
@@ -163,6 +160,7 @@ def test_the_permission_to_create_an_existing_topic_is_not_needed() -> None:
 
 
 def test_what_can_not_be_asked_for_is_not_missing() -> None:
-    """Before the first start neither topics nor groups can be asked for."""
-    empty = cluster(topics={}, groups={}, transactions=None)
-    assert permissions.of_command(empty, NAMES, "aggregate").status == "not checked"
+    """Before the first start topics can't be asked for."""
+    found = permissions.of_command(cluster(topics={}), NAMES, "aggregate")
+    assert (found.status, "topic p-metrics-agg" in found.found) == ("ok", True)
+    assert permissions.of_command(cluster(topics={}), NAMES, "reporter").status == "not checked"
