@@ -49,7 +49,7 @@ def microseconds(rounds: int) -> dict[str, float]:
             value = measure("a counter: read", counter.read)
             measure("a counter: encode as JSON", encode, value)
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
-            histogram._pending = values
+            histogram._pending = values.copy()
             measure(f"a histogram: add {WAITING} values", histogram._add_pending)
             measure("a histogram: encode the sketch as a record struct", histogram._sketch.encode)
             measure("a histogram: encode the record as JSON", encode, histogram.collect(views=False))

@@ -169,7 +169,9 @@ class MetricRegistry(MetricFactory):
         """
         from_sources = self._read_sources()
         # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
-        gauges = [metric for metric in self.metrics() if isinstance(metric, Gauge) and metric.function is not None]
+        by_tags = [metrics for kind, metrics in list(self._metrics.values()) if kind == Gauge.kind]
+        listed = [metric for metrics in by_tags for metric in list(metrics.values())]
+        gauges = [metric for metric in listed if isinstance(metric, Gauge) and metric.function is not None]
         computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
         with self._lock:
             collected = [computed[m] if m in computed else m.collect(views=views) for m in self.metrics()]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 BUFFER = 256
 """The number of increments that are added up together, so that most of them cost one append."""
 
+FEW = 16
+"""A reading leaves up to so many increments as they are: they take little memory, and adding them up takes a lock."""
+
 
 class Counter(Metric):
     """A count that only grows. Its sum over instances, restarts and crashes is exact.
@@ -52,7 +55,8 @@ class Counter(Metric):
     @property
     def count(self) -> int:
         """The count of this process."""
-        self._add_up()
+        if len(self._amounts) > FEW:
+            self._add_up()
         return sum(self._amounts[:])
 
     def collect(self, *, views: bool) -> record.Counter:  # noqa: ARG002 - used by distributions
@@ -65,8 +69,7 @@ class Counter(Metric):
         self._amounts = [0]  # the sum so far, and the increments since
 
     def _add_up(self) -> None:
-        if len(self._amounts) > 1:
-            run_locked(self._lock, self._replace)
+        run_locked(self._lock, self._replace)
 
     def _replace(self) -> None:
         # Appending, copying and replacing a slice are atomic, with and without the GIL, so each copy of the list has

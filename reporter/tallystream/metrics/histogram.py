@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import fsum, inf
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tallystream.clock import Clock
 
+_R = TypeVar("_R", bound=record.Histogram)
 
 BUFFER = 16
 """The number of buffered values that are processed together, so that most updates cost one append.
@@ -87,8 +88,7 @@ class Histogram(Metric):
         """Return count, sum, min, max and the sketch as a record struct, with the view if `views`."""
         with self._lock:
             self._flush()
-            fields = self._record_fields(views=views)
-        return record.Histogram(name=self.name, tags=self.tags, **fields)
+            return self._record(record.Histogram, views=views)
 
     def keep_sample(self) -> None:
         """Keep a sample of the values from now on, and compute the view from it."""
@@ -158,20 +158,24 @@ class Histogram(Metric):
         quantiles = [min(max(quantile, self._min), self._max) for quantile in estimate[2:]]
         return View(self._sum / self._count, estimate.stddev, *quantiles)
 
-    def _record_fields(self, *, views: bool) -> dict[str, Any]:
-        """Return the mergeable fields of the record by name and, with `views`, those of the view."""
-        if self._encoded_sketch[0] != self._count:
-            self._encoded_sketch = self._count, self._sketch.encode()
-        fields: dict[str, Any] = {
-            "count": self._count,
-            "sum": self._sum,
-            "min": self._min if self._count else None,
-            "max": self._max if self._count else None,
-            "sketch": self._encoded_sketch[1],
-        }
+    def _record(self, kind: type[_R], *, views: bool) -> _R:
+        """Return the mergeable fields as a record struct of this kind, with the view if `views`."""
+        count = self._count
+        if self._encoded_sketch[0] != count:
+            self._encoded_sketch = count, self._sketch.encode()
+        found = kind(
+            name=self.name,
+            tags=self.tags,
+            count=count,
+            sum=self._sum,
+            min=self._min if count else None,
+            max=self._max if count else None,
+            sketch=self._encoded_sketch[1],
+        )
         if views:
-            if self._known_view[0] != self._count:
-                self._known_view = self._count, self._view()
+            if self._known_view[0] != count:
+                self._known_view = count, self._view()
             if view := self._known_view[1]:
-                fields |= view._asdict()
-        return fields
+                for field, value in zip(View._fields, view, strict=True):
+                    setattr(found, field, value)
+        return found

@@ -88,8 +88,10 @@ class Meter(Metric):
 
     def collect(self, *, views: bool) -> record.Meter:  # noqa: ARG002 - used by distributions
         """Return count and rates as a record struct."""
-        count, rates = self._sample()
-        return record.Meter(name=self.name, tags=self.tags, count=count, **rates._asdict())
+        count, (mean, m1, m5, m15) = self._sample()
+        return record.Meter(
+            name=self.name, tags=self.tags, count=count, mean_rate=mean, m1_rate=m1, m5_rate=m5, m15_rate=m15
+        )
 
     def reset_after_fork(self) -> None:
         """Reset the count and the rates to zero."""

@@ -114,8 +114,9 @@ class Timer(Histogram):
         """Return the histogram and the rates as a record struct, with the view if `views`."""
         with self._lock:
             rates = self._current_rates()
-            fields = self._record_fields(views=views)
-        return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
+            found = self._record(record.Timer, views=views)
+        found.mean_rate, found.m1_rate, found.m5_rate, found.m15_rate = rates
+        return found
 
     def reset_after_fork(self) -> None:
         """Remove all durations and rates."""
