@@ -42,7 +42,7 @@ def aggregate(
         str | None,
         typer.Option(
             "--from",
-            help="Where a new table starts: earliest, latest, or a time in UTC; "
+            help="Where a new table starts: earliest, latest, a time in UTC, or offsets as JSON; "
             "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,

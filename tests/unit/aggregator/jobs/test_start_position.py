@@ -24,10 +24,23 @@ def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
     assert parse_start(text) == TEN_O_CLOCK
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "{", "x2026-11-20T10:00", "Latest"])
+def test_offsets_are_by_topic_and_partition() -> None:
+    """They are JSON."""
+    assert parse_start('{"metrics":{"0":123}}') == {"metrics": {"0": 123}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yesterday", "{", '{"metrics":3}', "x2026-11-20T10:00", "Latest"),
+        *('{"metrics":{"p0":1}}', '{"metrics":{"-1":1}}', '{"metrics":{"00":1}}'),
+        *('{"\udcff":{}}', '{"x":' + "[" * 100_000),
+    ],
+    ids=lambda text: text[:20].encode("ascii", "backslashreplace").decode(),
+)
 def test_the_error_of_another_text_has_all_forms(text: str) -> None:
     """It names the option."""
-    with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, or a time"):
+    with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, a time"):
         parse_start(text)
 
 
@@ -59,3 +72,15 @@ def test_a_partition_that_the_broker_does_not_know_now_has_no_start() -> None:
     """It would begin at its first record later."""
     with pytest.raises(BrokerError, match="topic metrics: it has no partition 1 now"):
         resolved("latest", 1)
+
+
+@pytest.mark.parametrize(("offset", "begin"), [(0, 10), (10, 10), (99, 99), (100, 100)])
+def test_offsets_are_at_least_the_first_one_and_at_most_the_end(offset: int, begin: int) -> None:
+    """Retention may have deleted the record."""
+    assert resolved({"metrics": {"0": offset}}) == {"metrics": {"0": begin}}
+
+
+def test_an_offset_beyond_the_end_is_rejected() -> None:
+    """A typo would otherwise skip all records up to it."""
+    with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
+        resolved({"metrics": {"0": 101}})
