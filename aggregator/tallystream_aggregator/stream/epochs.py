@@ -297,7 +297,7 @@ class EpochLoop(ABC):
                 ) from error
             raise
         seconds = self._timer.monotonic() - began_s
-        self._pace.published(seconds)
+        self._pace.published(seconds, self._step_records)
         self._last, self._step_records = row, 0
         self._back_off_s = MIN_BACK_OFF_S
         self._report.steps += 1

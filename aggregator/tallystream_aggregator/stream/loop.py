@@ -67,7 +67,7 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        pace = Pace(settings.spacing_s, settings.max_records)
+        pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
         super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
         self._restorer = Restorer(broker, settings, stopped)

@@ -18,12 +18,14 @@ MAX_FAILURES = 10
 class Pace:
     """The pace of a loop whose steps begin at least `spacing_s` seconds apart and have up to `max_records`.
 
+    With a `max_rate`, no more records are read in a second, over several seconds. A step has at most as many.
+
     `limit` is the number of records of the next step. It is halved when a step fails, down to one record.
     """
 
-    def __init__(self, spacing_s: float, max_records: int) -> None:
-        self._spacing_s = spacing_s
-        self.limit = self._max_records = max_records
+    def __init__(self, spacing_s: float, max_records: int, max_rate: int | None = None) -> None:
+        self._spacing_s, self._max_rate = spacing_s, max_rate
+        self.limit = self._max_records = min(max_records, max_rate or max_records)
         self.begins_s = float("-inf")
         self._began_s = float("-inf")
         self._failures = 0
@@ -32,10 +34,11 @@ class Pace:
         """Note that a step begins."""
         self._began_s, self.begins_s = now_s, now_s + self._spacing_s
 
-    def published(self, seconds: float) -> None:
-        """Note that a step was published in this time."""
+    def published(self, seconds: float, records: int) -> None:
+        """Note that a step of this many records was published in this time."""
         pause_s = min((PUBLISHING_SHARE - 1) * seconds, MAX_PAUSE_S)
-        self.begins_s = max(self.begins_s, self._began_s + seconds + pause_s)
+        rate_s = records / self._max_rate if self._max_rate else 0.0
+        self.begins_s = max(self.begins_s, self._began_s + max(seconds + pause_s, rate_s))
         self.limit, self._failures = min(2 * self.limit, self._max_records), 0
 
     def failed(self, records: int, *, refused: bool) -> bool:

@@ -58,8 +58,8 @@ class LoopSettings:
     """The settings of a shard's loop.
 
     A new table begins at `begin`, and its sums have the tags `sum_tags`. A step begins at least `spacing_s` seconds
-    after the one before, and has up to `max_records`. With `skip_lost`, records that were deleted unread are
-    skipped; otherwise they stop the loop.
+    after the one before, and has up to `max_records`. `max_rate` limits the records that are read in a second. With
+    `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
     """
 
     loop: LoopId
@@ -68,6 +68,7 @@ class LoopSettings:
     table: TableSettings = field(default_factory=TableSettings)
     spacing_s: float = 0.5
     max_records: int = 5_000_000
+    max_rate: int | None = None
     skip_lost: bool = False
 
     @property

@@ -20,7 +20,7 @@ class AggregateCommand(o.Sections):
             *("checkpoint", "start", "catch_up", "ready_file"),
             *("topic_pattern", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
-        "Latency and limits": ("latency", "epoch", "forget_after_days", "table_memory", "on_data_loss"),
+        "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
         "Store": ("store", "rows"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
@@ -60,6 +60,10 @@ def aggregate(
     epoch: Annotated[
         float, typer.Option(help="The longest time between two checkpoints of the table, in seconds, from 1 to 100.")
     ] = 60.0,
+    max_rate: Annotated[
+        int | None,
+        typer.Option(help="The most records that each shard reads in a second; by default there is no limit."),
+    ] = None,
     forget_after_days: Annotated[
         float,
         typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 5 or more."),
@@ -104,6 +108,7 @@ def aggregate(
         topic_pattern=topic_pattern,
         latency=latency,
         epoch_s=epoch,
+        max_rate=max_rate,
         start=start,
         catch_up=catch_up,
         skip_lost=on_data_loss == "continue",

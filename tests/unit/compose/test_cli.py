@@ -65,6 +65,7 @@ def test_the_version_is_that_of_the_package(
 
 BAD = [
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
+    ("aggregate --checkpoint {tmp}/c --max-rate 0", "--max-rate: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     *(
         (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")

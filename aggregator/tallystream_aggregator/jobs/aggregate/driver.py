@@ -213,6 +213,7 @@ class Driver:
             by_place(table.offsets),
             settings.table,
             settings.spacing_s,
+            max_rate=settings.max_rate,
             skip_lost=settings.skip_lost,
         )
         return EpochSettings(first, generation, str(stop_file.absolute()), settings.epoch_s)

@@ -70,14 +70,15 @@ class AggregateSettings:
     """The settings of `tallystream aggregate`.
 
     `checkpoint` is Spark's directory with the state of the table. `latency` is the target for the time until a record
-    is in a sum (`parse_latency`), and `epoch_s` the longest time between two checkpoints in seconds. `start` is where a
-    new table begins (start_position), None for earliest if nothing before that was deleted. With `catch_up`, it ends
-    when all records that exist at its start are summed. `ready_file` is created when it is ready. With `skip_lost`, it
-    continues when unread records were deleted. `topic_pattern` selects what is read instead of `metrics`, beside the
-    OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
-    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is Spark's, None
-    for this machine. `store` is what it ships sums and events to, as `tallystream ship` does; with `rows` also the
-    values of each instance.
+    is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints in seconds, and `max_rate` the
+    most records that each shard reads in a second, None for no limit. `start` is where a new table begins
+    (start_position), None for earliest if nothing before that was deleted. With `catch_up`, it ends when all records
+    that exist at its start are summed. `ready_file` is created when it is ready. With `skip_lost`, it continues when
+    unread records were deleted. `topic_pattern` selects what is read instead of `metrics`, beside the OTLP
+    topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the
+    tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is
+    Spark's, None for this machine. `store` is what it ships sums and events to, as `tallystream ship` does; with `rows`
+    also the values of each instance.
     """
 
     cluster: Cluster
@@ -85,6 +86,7 @@ class AggregateSettings:
     topic_pattern: str | None = None
     latency: str = "1s"
     epoch_s: float = 60.0
+    max_rate: int | None = None
     start: str | None = None
     catch_up: bool = False
     skip_lost: bool = False
@@ -107,6 +109,8 @@ class AggregateSettings:
         if self.table.forget_after_ms < 5 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
             raise ConfigError("--forget-after-days", days, "give 5 or more: a broker's clock may jump by days")
+        if self.max_rate is not None and self.max_rate < 1:
+            raise ConfigError("--max-rate", self.max_rate, "give a whole number above zero, or leave it out")
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
             raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
         parse_start(self.start or "earliest")

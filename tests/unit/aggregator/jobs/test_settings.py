@@ -15,6 +15,7 @@ from tallystream_aggregator.table import TableSettings
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
+        ("max_rate", 0),
         ("shards", 0),
         ("shards", 1025),
         ("epoch_s", 0.5),

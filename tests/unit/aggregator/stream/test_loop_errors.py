@@ -186,3 +186,13 @@ def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
     direct.feed(1)
     direct.loop().run_epoch(direct.store, (1, 1), 20)
     assert direct.published() == {METRICS: 2}
+
+
+def test_a_rate_limits_what_is_read() -> None:
+    """A step has at most the records of a second, and the next one waits until they are due. Nothing is left out."""
+    direct = Direct()
+    direct.feed(*range(50))
+    loop = direct.loop(max_rate=10)
+    assert loop.run_epoch(direct.store, (1, 0), 2.5).records == 30
+    assert loop.run_epoch(direct.store, (1, 0), 10).records == 20
+    assert direct.published() == {METRICS: 50}
