@@ -275,3 +275,17 @@ def require_spark() -> None:
         from tallystream_aggregator.java import version
 
         version()
+
+
+def parse_partitions(text: str | None) -> tuple[int, ...] | None:
+    """Return the partitions in a text such as "0,2"; None for None.
+
+    Raises:
+        ConfigError: the text is not a list of whole numbers.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(sorted({int(number) for number in text.split(",")}))
+    except ValueError as error:
+        raise ConfigError("--partitions", text, "give the numbers of partitions, as in 0,2") from error

@@ -1,4 +1,4 @@
-"""A table that reads several topics by a pattern: journals and verify agree."""
+"""Tables that read several topics by a pattern, or some partitions of one, as a catch-up: journals and verify agree."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 
 from support.aggregator import Aggregator
 from support.commands import run
-from support.exactness import assert_as_acknowledged
-from support.fleet import Fleet
-from support.kafka import end_offsets
-from tallystream_aggregator.kafka.topics import Topics, policies
+from support.exactness import assert_as_acknowledged, dead_letters
+from support.fleet import NAME, Fleet, Journal
+from support.kafka import committed, end_offsets, latest_sums
+from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,3 +64,34 @@ def test_all_topics_of_a_pattern_are_summed_also_one_that_is_created_later(
     refused = run("aggregate", *where, "--checkpoint", str(aggregator.checkpoint))
     assert refused.returncode == 2, refused.stderr
     assert "has read more" in refused.stderr.splitlines()[-1]
+
+
+def test_only_the_named_partitions_are_summed(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Two of three partitions are read: the sums are those of their records, verify agrees, the third has no offset."""
+    servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
+    create_topics(admin, topics, partitions=3)
+    fleet = Fleet(servers, topics.metrics, 30)
+    fleet.publish(300)
+    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--catch-up")
+    missing = run(*aggregate, "--partitions", "0,7")
+    assert missing.returncode == 2, missing.stderr
+    assert missing.stderr.splitlines()[-1].startswith("--partitions: [7] can't be used; ")
+    done = run(*aggregate, "--partitions", "0,2")
+    assert done.returncode == 0, done.stderr
+    read = Journal({at: entry for at, entry in fleet.journal.valid.items() if at[0] != 1})
+    counts = {
+        dict(tags)["part"]: row.count
+        for (_, name, _, tags), row in latest_sums(servers, topics.agg).items()
+        if name == NAME
+    }
+    assert counts == read.totals() != fleet.journal.totals()
+    assert dead_letters(broker, topics) == {at for at in fleet.journal.malformed if at[0] != 1}
+    group = topic_prefix + "tallystream-aggregator"
+    end = end_offsets(servers, topics.metrics)[2]
+    wait_until(lambda: committed(servers, group, topics.metrics, 2) == end, 30, "partition 2 is committed to its end")
+    assert committed(servers, group, topics.metrics, 1) == -1001
+    verified = run("verify", *where)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -18,7 +18,7 @@ class AggregateCommand(o.Sections):
     sections = {  # noqa: RUF012 (a constant of the class)
         "Start": (
             *("checkpoint", "start", "catch_up", "ready_file"),
-            *("topic_pattern", "otlp_topic", "shards", "drop_tag", "keep_tags"),
+            *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
         "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
@@ -37,6 +37,10 @@ def aggregate(
     topic_pattern: Annotated[
         str | None,
         typer.Option(help="Read every topic whose whole name matches this regular expression, instead of metrics."),
+    ] = None,
+    partitions: Annotated[
+        str | None,
+        typer.Option(help="Read only these partitions of metrics, as in 0,2; added partitions are not read."),
     ] = None,
     start: Annotated[
         str | None,
@@ -106,6 +110,7 @@ def aggregate(
         Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
         checkpoint,
         topic_pattern=topic_pattern,
+        partitions=o.parse_partitions(partitions),
         latency=latency,
         epoch_s=epoch,
         max_rate=max_rate,

@@ -72,6 +72,10 @@ BAD = [
         for option in ("--forget-after-days",)
         for text in ("nan", "inf", "1e308", "-1")
     ),
+    *(
+        (f"aggregate --checkpoint {{tmp}}/c --partitions {text}", f"--partitions: '{text}' can't be used; give the num")
+        for text in ("a", "0-2", "0,,1")
+    ),
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
     ("ship --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
     ("ship --store prometheus:0 --rows", "--rows: True can't be used; Prometheus gets only sums"),

@@ -74,8 +74,8 @@ class AggregateSettings:
     most records that each shard reads in a second, None for no limit. `start` is where a new table begins
     (start_position), None for earliest if nothing before that was deleted. With `catch_up`, it ends when all records
     that exist at its start are summed. `ready_file` is created when it is ready. With `skip_lost`, it continues when
-    unread records were deleted. `topic_pattern` selects what is read instead of `metrics`, beside the OTLP
-    topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the
+    unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`,
+    beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the
     tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all tags. `master` is
     Spark's, None for this machine. `store` is what it ships sums and events to, as `tallystream ship` does; with `rows`
     also the values of each instance.
@@ -84,6 +84,7 @@ class AggregateSettings:
     cluster: Cluster
     checkpoint: Path
     topic_pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
     latency: str = "1s"
     epoch_s: float = 60.0
     max_rate: int | None = None
@@ -128,5 +129,5 @@ class AggregateSettings:
 
     @property
     def selection(self) -> Selection:
-        """The selection of topics that the table reads."""
-        return Selection(self.topics.metrics, self.topic_pattern, self.table.otlp_topics)
+        """The selection of topics and partitions that the table reads."""
+        return Selection(self.topics.metrics, self.topic_pattern, self.partitions, self.table.otlp_topics)

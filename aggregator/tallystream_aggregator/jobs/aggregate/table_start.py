@@ -100,12 +100,13 @@ def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Co
 
 def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> None:
     """Require that all that the table has read is still selected: its sums include the rest forever."""
-    left = [topic for topic in ends if not selection.reads(topic)]
+    left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
+        option = "--topic-pattern" if selection.partitions is None else "--partitions"
         raise ConfigError(
-            "--topic-pattern",
-            selection.pattern or selection.topic,
-            f"the table on {topics.table} has read more ({', '.join(left)}): take these topics in, too",
+            option,
+            selection.pattern or selection.partitions or selection.topic,
+            f"the table on {topics.table} has read more (topic → partitions: {left}): take these in, too",
         )
 
 

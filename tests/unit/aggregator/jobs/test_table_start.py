@@ -75,7 +75,8 @@ def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:
     [
         ({"shards": 3}, "metrics", "the table has 2"),
         ({"sum_tags": SumTags()}, "metrics", "leave the option out, or run tallystream rebuild"),
-        ({}, "other", r"--topic-pattern.*has read more \(other\)"),
+        ({"partitions": (0,)}, "metrics", r"has read more \(topic → partitions: \{'metrics': \[1\]\}\)"),
+        ({}, "other", "has read more"),
         ({"topic_pattern": ".*"}, "otlp", "add --otlp-topic otlp"),
     ],
 )
