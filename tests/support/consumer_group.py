@@ -31,11 +31,12 @@ class Message:
     topic: str
     partition: int
     offset: int
+    before: int = 0
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return the partition and the offset."""
-        return self.partition, self.offset
+        """Return the partition and the offset, after those `before` the topic was created again."""
+        return self.partition, self.before + self.offset
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Life:
     """A process: its registry, the batch that it holds, what it has counted, and what the broker has of it."""
 
     takes: bool
+    tags: dict[str, str]
+    has_positions: bool
     window: str = "idle"
     fetch: dict[int, int] = field(default_factory=dict)
     batch: list[Message] = field(default_factory=list)
@@ -53,7 +56,15 @@ class Life:
 
     def __post_init__(self) -> None:
         self.registry = MetricRegistry(APP)
-        self.progress = ConsumerProgress(self.registry, PROCESSED)
+        self.progress = ConsumerProgress(self.registry, PROCESSED, tags=self.tags)
+
+    def count(self) -> None:
+        """Count the batch, with positions or without."""
+        if self.has_positions:
+            self.progress.processed(self.batch)
+        else:
+            self.progress.counter.inc(len(self.batch))
+        self.counted += self.batch
 
     def publish(self) -> None:
         """Let the broker have what the registry has."""
@@ -72,15 +83,19 @@ class Sender:
 class Group:
     """A topic, its producers, and the group that processes it.
 
-    With `takes`, instances count and report what they take before the work. `lives` has all consumers in the order in
+    With `takes`, instances count and report what they take before the work; with `has_positions`, they count with
+    positions. `version` is a tag of what they count, None: there is none. All three are those of lives that begin.
+    `starts` are the first offsets that were not deleted, and `created` those from which on offsets begin at 0 again.
+    `lives` has all consumers in the order in
     which they began, `running` the living one of each instance, and so have `senders` and `sending` the producers.
     `markers` are the offsets without a record, and `worked` is how often each record was really processed.
     """
 
     def __init__(self, partitions: int, instances: int, *, takes: bool = True) -> None:
-        self.takes = takes
+        self.takes, self.has_positions = takes, True
+        self.version: int | None = None
         self.ends = [0] * partitions
-        self.committed = [0] * partitions
+        self.committed, self.starts, self.created = [0] * partitions, [0] * partitions, [0] * partitions
         self.owner = [partition % instances for partition in range(partitions)]
         self.worked: Counter[tuple[int, int]] = Counter()
         self.markers: set[tuple[int, int]] = set()
@@ -98,7 +113,7 @@ class Group:
     def produce(self, producer: int, partition: int, number: int) -> None:
         """Let a producer send records and count them."""
         for _ in range(number):
-            self.sending[producer].progress.delivered(None, Message(TOPIC, partition, self.ends[partition]))
+            self.sending[producer].progress.delivered(None, self._message(partition, self.ends[partition]))
             self.ends[partition] += 1
 
     def mark(self, partition: int) -> None:
@@ -128,8 +143,7 @@ class Group:
                 self.worked[life.batch[life.worked].place] += 1
                 life.worked += 1
             case "during the work":
-                life.progress.processed(life.batch)
-                life.counted += life.batch
+                life.count()
                 life.window = "before counted is reported"
             case "before counted is reported":
                 life.publish()
@@ -156,6 +170,28 @@ class Group:
         """Commit what an instance has fetched, counted or not, as automatic commits do."""
         self._commit(self.running[instance])
 
+    def delete(self, partition: int, number: int) -> None:
+        """Delete the first records of a partition, read or not."""
+        self.starts[partition] = min(self.starts[partition] + number, self.ends[partition])
+
+    def seek(self, partition: int, by: int) -> None:
+        """Let the owner of a partition read on at another offset."""
+        fetch = self.running[self.owner[partition]].fetch
+        fetch[partition] = max(self.starts[partition], min(self.ends[partition], fetch[partition] + by))
+
+    def create_again(self, partition: int) -> None:
+        """Delete a partition with its records, and create it. Nobody works on it meanwhile."""
+        self.created[partition] = self.starts[partition] = self.committed[partition] = self.ends[partition]
+        for life in self.running:
+            if partition in life.fetch:
+                life.fetch[partition] = self.ends[partition]
+
+    def upgrade(self, version: int) -> None:
+        """Stop all instances at any moment, and start them with another tag."""
+        self.version = version
+        for instance in range(len(self.running)):
+            self.kill(instance)
+
     def finish(self) -> None:
         """Let all instances work until everything is committed."""
         while self.committed != self.ends or any(life.window != "idle" for life in self.running):
@@ -176,16 +212,18 @@ class Group:
             self.committed[partition] = offset
 
     def _begin(self, instance: int) -> Life:
-        life = Life(self.takes)
+        tags = {} if self.version is None else {"version": str(self.version)}
+        life = Life(self.takes, tags, self.has_positions)
         life.fetch = {at: self.committed[at] for at, owner in enumerate(self.owner) if owner == instance}
         self.lives.append(life)
         return life
 
     def _take(self, life: Life) -> None:
         for partition, offset in life.fetch.items():
-            life.fetch[partition] = min(offset + BATCH, self.ends[partition])
-            found = range(offset, life.fetch[partition])
-            life.batch += [Message(TOPIC, partition, one) for one in found if (partition, one) not in self.markers]
+            first = max(offset, self.starts[partition])
+            life.fetch[partition] = min(first + BATCH, self.ends[partition])
+            found = range(first, life.fetch[partition])
+            life.batch += [self._message(partition, one) for one in found if (partition, one) not in self.markers]
         life.worked = 0
         if life.batch and life.takes:
             life.progress.taken(life.batch)
@@ -194,6 +232,10 @@ class Group:
             life.window = "during the work"
         else:
             self._commit(life)
+
+    def _message(self, partition: int, offset: int) -> Message:
+        before = self.created[partition]
+        return Message(TOPIC, partition, offset - before, before)
 
 
 def add_up(published: Iterable[list[Metric]]) -> list[sums.Metric]:

@@ -1,15 +1,15 @@
 """What producers sent against what consumers processed: lost, in flight and counted twice, each within bounds. Pure.
 
 All numbers are of records, and they add up: sent + twice = counted + lost + in flight. A number is known exactly, or
-lies between two bounds. What is known of each comes from counts and from ranges of offsets:
+lies between two bounds. Some bounds rest on what cannot be seen; `why` then has a sentence that says on what.
 
 - A record that was sent has an offset in one of the ranges. So offsets without a counted record (of transactions, of
   other producers, of a killed one that did not report) are what widens the bounds. If it is not known at which offsets
   records were sent, every offset is taken to have one.
 - Consumers commit what they have counted and reported. So between the first and the last offset that were processed,
   each was counted. This is not used with `commits_first`, nor if the counts disprove it.
-- Every record that was processed was taken before. So records that were taken twice are the most that were processed
-  twice (docs/metrics.md).
+- Records that were processed were taken before, and the different ones among them include all that were counted. So
+  what was taken and not counted is the most that was processed twice without being counted twice (docs/metrics.md).
 """
 
 from __future__ import annotations
@@ -125,22 +125,28 @@ def compare(
     counted: Counted,
     *,
     taken: Counted | None = None,
+    offsets: Mapping[Place, Range] | None = None,
     uncommitted: int | None = None,
     commits_first: bool = False,
 ) -> Comparison:
     """Compare what was `sent` (None: unknown) with what was `counted` as processed, and `taken` before the work.
 
-    `uncommitted` is the number of offsets that the consumers have not committed, if it is known. `commits_first` says
-    that consumers commit offsets before they count the records.
+    `offsets` are those that the partitions have, and `uncommitted` is how many of them the consumers have not
+    committed, if that is known. `commits_first` says that consumers may commit offsets that they never count.
     """
+    why: list[str] = []
     taken = taken if taken is not None and _covers(taken, counted) else None
     partitions = _partitions([one for one in (sent, counted, taken) if one is not None], counted)
-    why: list[str] = []
-    of_sent, lost, in_flight, empty = _of_offsets(sent, counted, partitions, why)
+    of_sent, lost, in_flight, twice = _of_counts(sent, counted, partitions, why, commits_first=commits_first)
+    if sent is not None and sent.ranges:
+        seen = _up_to_end(partitions, offsets or {})
+        beyond = sum(one.known.size for one in seen) - sum(one.known.size for one in partitions)
+        of_sent, in_flight, partitions = _higher(of_sent, beyond), _higher(in_flight, beyond), seen
+        if not offsets:
+            why.append(_REPORTED)
     if uncommitted is not None and in_flight.at_most is None:
         in_flight = Bounds(0, uncommitted)
-    twice, uncounted = _of_counts(counted, empty, commits_first=commits_first, why=why)
-    lost = Bounds(lost.at_least + uncounted, None if uncounted or commits_first else lost.at_most)
+        why.append(_COMMITTED)
     counts = Bounds(counted.count, counted.count)
     for _ in range(2):
         (of_sent, twice), (counts, lost, in_flight) = _balanced([of_sent, twice], [counts, lost, in_flight])
@@ -148,9 +154,9 @@ def compare(
     if taken is None:
         why.append("What was taken before the work is not known, so neither what killed processes worked on.")
     elif twice.at_most is not None:
-        most = max(taken.surplus + (empty or 0), twice.at_most)
-        if most > twice.at_least:
-            unfinished = taken.count - counted.count
+        unfinished = taken.count - counted.count
+        most = unfinished + twice.at_most
+        if unfinished:
             why.append(f"{unfinished:,} records were taken and not counted: in work, or by a process that was killed.")
     return Comparison(
         sent=of_sent,
@@ -164,81 +170,112 @@ def compare(
     )
 
 
-def _of_offsets(
-    sent: Counted | None, counted: Counted, partitions: Sequence[OfPartition], why: list[str]
-) -> tuple[Bounds, Bounds, Bounds, int | None]:
-    """Return what the offsets tell of what was sent, lost and in flight, and how many may have no record.
+def _of_counts(
+    sent: Counted | None,
+    counted: Counted,
+    partitions: Sequence[OfPartition],
+    why: list[str],
+    *,
+    commits_first: bool,
+) -> tuple[Bounds, Bounds, Bounds, Bounds]:
+    """Return what was sent, lost, in flight and counted twice, as far as each can be told without the others."""
+    unknown, surplus = Bounds(), counted.surplus
+    of_sent = Bounds(0 if sent is None else sent.count)
+    if not counted.has_positions:
+        why.append("The positions of what was processed are not known: count with ConsumerProgress.")
+        return of_sent, unknown, unknown, unknown
+    if counted.overlap:
+        why.append("Metrics with different tags have the same offsets: if these are different consumers, choose a tag.")
+        return of_sent, unknown, unknown, Bounds(max(0, surplus))
+    why += [_POSITIONS, _EARLY if commits_first else _PASSED]
+    if sent is None or not {place.topic for place in counted.ranges} <= {place.topic for place in sent.ranges}:
+        if sent is not None:
+            why.append("The offsets of what was sent are not known.")
+        why.append(_EVERY if surplus >= 0 else _FEWER)
+        return of_sent, unknown, unknown, Bounds(max(0, surplus), None if commits_first or surplus < 0 else surplus)
+    return _of_offsets(sent, surplus, partitions, why, commits_first=commits_first)
 
-    The last is None if it is not known at which offsets records were sent.
-    """
-    if sent is None:
-        return Bounds(), Bounds(), Bounds(), None
-    topics = {place.topic for place in sent.ranges}
-    if not topics or counted.overlap or not {place.topic for place in counted.ranges} <= topics:
-        why.append("The offsets of what was sent are not known: a killed producer may have sent more than it reported.")
-        return Bounds(sent.count), Bounds(), Bounds(), None
+
+def _of_offsets(
+    sent: Counted, surplus: int, partitions: Sequence[OfPartition], why: list[str], *, commits_first: bool
+) -> tuple[Bounds, Bounds, Bounds, Bounds]:
     offsets, before = sum(one.known.size for one in partitions), sum(one.before for one in partitions)
+    waiting = sum(one.in_flight for one in partitions)
     empty, missing = max(0, offsets - sent.count), max(0, sent.count - offsets)
+    skipped = max(0, -surplus - empty - missing)
     if empty:
         why.append(f"{empty:,} offsets have no record that is counted as sent: {_EMPTY}.")
     if missing:
-        why.append(
-            f"{missing:,} records were counted as sent and have no offset: not all were sent, or not all are known."
-        )
-    of_sent = Bounds(sent.count - missing, sent.count + empty)
-    if not counted.has_positions:
-        return of_sent, Bounds(), Bounds(), empty
+        why.append(f"{missing:,} records were counted as sent and have no offset: {_MISSING}.")
     if before:
         why.append(f"{before:,} offsets are before the first one that was processed.")
-    waiting = sum(one.in_flight for one in partitions)
-    lost = Bounds(max(0, before - empty), before + missing)
-    return of_sent, lost, Bounds(max(0, waiting - empty), waiting), empty
+    if skipped:
+        why.append(f"{skipped:,} records were sent and not counted: {_SKIPPED}.")
+    # Without positions, other records than those may have been counted: those before, and in partitions without any.
+    elsewhere = before + sum(one.known.size for one in partitions if not one.processed.size)
+    lost = Bounds(max(0, before - empty - max(0, surplus)) + skipped, before)
+    in_flight = Bounds(max(0, waiting - empty - max(0, surplus)), waiting)
+    twice = Bounds(max(0, surplus - elsewhere - missing), max(0, surplus + empty))
+    if commits_first or skipped or missing:
+        lost, twice = Bounds(lost.at_least), Bounds(twice.at_least)
+    return (
+        Bounds(sent.count - missing, sent.count + empty),
+        lost,
+        Bounds(in_flight.at_least) if missing else in_flight,
+        twice,
+    )
 
 
-_EMPTY = "of transactions, other producers, compacted, or not reported by a killed one"
-
-
-def _of_counts(counted: Counted, empty: int | None, *, commits_first: bool, why: list[str]) -> tuple[Bounds, int]:
-    """Return how many records were counted twice, and how many at least were passed over without being counted.
-
-    `empty` offsets may have no record. If that is not known, each is taken to have one, unless the counts disprove it.
-    """
-    surplus, at_most = counted.surplus, max(0, counted.surplus + (empty or 0))
-    if not counted.has_positions:
-        why.append("The positions of what was processed are not known: count with ConsumerProgress.")
-        return Bounds(), 0
-    if counted.overlap:
-        why.append("Metrics with different tags have the same offsets: if these are different consumers, choose a tag.")
-        return Bounds(max(0, surplus)), 0
-    if not commits_first and surplus >= -(empty or 0):
-        return Bounds(max(0, surplus), at_most), 0
-    why.append(_EARLY if commits_first or empty is not None else _EARLY_OR_EMPTY)
-    return Bounds(max(0, surplus)), 0 if empty is None else max(0, -surplus - empty)
-
-
-_EARLY = "Offsets were committed before their records were counted: what a kill leaves out is lost."
-_EARLY_OR_EMPTY = (
+_POSITIONS = "Taken for granted: all count with positions from their first record on, and no topic was created again."
+_PASSED = "Taken for granted: offsets are committed after the report, and none is passed over (retention, seek)."
+_EARLY = "Offsets were committed before their records were counted, or passed over: what that leaves out is lost."
+_EVERY = "Taken for granted: every offset has a record."
+_FEWER = (
     "Fewer records were counted than the positions cover: offsets have no record (transactions, compaction), or were "
     "committed before their records were counted."
 )
+_REPORTED = "Sent and in flight are as far as producers have reported: a killed one may have sent more."
+_COMMITTED = "Taken for granted: what was committed is counted and reported."
+_EMPTY = "of transactions, other producers, compacted, or not reported by a killed one"
+_MISSING = "not all were sent, or not by producers with positions, or the topic was created again"
+_SKIPPED = "committed before, of a transaction that was aborted, or processed without a report"
+
+
+def _higher(one: Bounds, by: int) -> Bounds:
+    return Bounds(one.at_least, None if one.at_most is None else one.at_most + by)
+
+
+def _up_to_end(partitions: Sequence[OfPartition], offsets: Mapping[Place, Range]) -> list[OfPartition]:
+    """Return the partitions with all offsets that are known to exist after the others."""
+    known = {one.place: one for one in partitions}
+    topics = {place.topic for place in known}
+    for place, there in offsets.items():
+        if place.topic in topics:
+            one = known.get(place, OfPartition(place, there, Range(there.start, there.start)))
+            known[place] = one._replace(known=Range(one.known.start, max(one.known.end, there.end)))
+    return sorted(known.values(), key=_order)
 
 
 def _covers(taken: Counted, counted: Counted) -> bool:
     """Return whether everything that was counted was taken before, as far as that can be seen."""
-    starts = {place: start for place, (start, _) in taken.ranges.items()}
     return taken.count >= counted.count and all(
-        starts.get(place, start + 1) <= start for place, (start, _) in counted.ranges.items()
+        place in taken.ranges and taken.ranges[place].start <= start and end <= taken.ranges[place].end
+        for place, (start, end) in counted.ranges.items()
     )
 
 
 def _partitions(sides: Sequence[Counted], counted: Counted) -> list[OfPartition]:
     """Return the offsets of each partition. What was taken or counted was sent."""
     found = []
-    for place in sorted({place for side in sides for place in side.ranges}, key=lambda one: (one[0], len(one[1]), one)):
+    for place in {place for side in sides for place in side.ranges}:
         known = [side.ranges[place] for side in sides if place in side.ranges]
         start, end = min(one.start for one in known), max(one.end for one in known)
         found.append(OfPartition(place, Range(start, end), counted.ranges.get(place, Range(start, start))))
-    return found
+    return sorted(found, key=_order)
+
+
+def _order(one: OfPartition) -> tuple[str, int, str]:
+    return one.place.topic, len(one.place.partition), one.place.partition
 
 
 def _balanced(left: list[Bounds], right: list[Bounds]) -> tuple[list[Bounds], list[Bounds]]:
@@ -262,21 +299,19 @@ def _total(bounds: list[Bounds]) -> tuple[int, int | None]:
     return sum(one.at_least for one in bounds), sum(highest) if len(highest) == len(bounds) else None
 
 
-def compare_offsets(offsets: Iterable[tuple[Place, Range, int]]) -> Comparison:
-    """Compare by offsets alone: of each partition those that the topic has, and the one that is committed.
+def compare_offsets(offsets: Iterable[tuple[Place, Sequence[tuple[Range, int]]]]) -> Comparison:
+    """Compare by offsets alone: those that each partition had over time, and the one that was committed.
 
-    Offsets below the first one of the topic, which were deleted before they were committed, are lost.
+    Offsets below the first one of the topic, which were deleted before they were committed, are lost. So are those that
+    were so at an earlier time.
     """
-    partitions = tuple(
-        OfPartition(place, Range(min(start, committed), end), Range(start, min(max(start, committed), end)))
-        for place, (start, end), committed in offsets
-    )
+    partitions = tuple(_of_history(place, history) for place, history in offsets)
     lost, in_flight = sum(one.before for one in partitions), sum(one.in_flight for one in partitions)
     sent, processed = sum(one.known.size for one in partitions), sum(one.processed.size for one in partitions)
     return Comparison(
         sent=Bounds(sent, sent),
         counted=Bounds(processed, processed),
-        lost=Bounds(lost, lost),
+        lost=Bounds(lost, None),
         in_flight=Bounds(in_flight, in_flight),
         twice=Bounds(),
         processed_twice=Bounds(),
@@ -285,7 +320,15 @@ def compare_offsets(offsets: Iterable[tuple[Place, Range, int]]) -> Comparison:
     )
 
 
+def _of_history(place: Place, history: Sequence[tuple[Range, int]]) -> OfPartition:
+    (start, end), committed = history[-1]
+    processed = min(max(start, committed), end)
+    first = min(processed, *(min(there.start, at) for there, at in history))
+    deleted = max(0, *(there.start - at for there, at in history))
+    return OfPartition(place, Range(first, end), Range(min(first + deleted, processed), processed))
+
+
 _OFFSETS = (
-    "These are offsets, not records: transactions and compaction leave some without a record. Offsets say nothing of "
-    "records that were processed twice."
+    "These are offsets, not records: transactions and compaction leave some without a record. Those that are committed "
+    "count as processed, unless they were seen to be deleted before. Nothing is known of records processed twice."
 )

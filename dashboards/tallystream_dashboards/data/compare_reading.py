@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare, compare_offsets
 from tallystream_dashboards.data.duplicates import positions_of, taken_of
+from tallystream_dashboards.data.groups import ROLES, read_groups_now, role
 from tallystream_dashboards.data.sums import metrics
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 READS = 5
 """How often everything is read, at most, if the shipper writes meanwhile."""
+_UNKNOWN = "Taken for granted: all is in the store. No lag of the aggregator and the shipper is known."
 STILL_MS = 10_000
 """How long nothing may change for it to stand still. That is longer than the usual reporting interval."""
 
@@ -53,26 +57,58 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted."""
+    """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted.
+
+    `behind` are the groups of the aggregator and the shipper that have lag, so that the sums may not be of one moment.
+    None: that is not known.
+    """
 
     sent: Side | None
     counted: Side | None
     taken: Side | None
     group: tuple[Metric, ...]
     commits_first: bool = False
+    behind: tuple[str, ...] | None = ()
 
     def at(self, at_ms: int) -> Comparison:
         """Return the comparison at a time."""
-        offsets = [(_place(one), *found) for one in self.group if (found := _offsets(one, at_ms)) is not None]
         if self.counted is None:
-            return compare_offsets(offsets)
-        return compare(
-            None if self.sent is None else self.sent.at(at_ms),
-            self.counted.at(at_ms),
-            taken=None if self.taken is None else self.taken.at(at_ms),
-            uncommitted=sum(max(0, known.end - committed) for _, known, committed in offsets) if offsets else None,
-            commits_first=self.commits_first,
-        )
+            found = compare_offsets([(_place(one), history) for one in self.group if (history := _history(one, at_ms))])
+        else:
+            fresh = {
+                _place(one): newest[0]
+                for one in self.group
+                if _read_ms(one, at_ms) is not None and (newest := _offsets(one, at_ms)) is not None
+            }
+            passed_over = any(
+                committed < there.start for one in self.group for there, committed in _history(one, at_ms)
+            )
+            found = compare(
+                None if self.sent is None else self.sent.at(at_ms),
+                self.counted.at(at_ms),
+                taken=None if self.taken is None else self.taken.at(at_ms),
+                offsets=fresh,
+                uncommitted=self._uncommitted(at_ms),
+                commits_first=self.commits_first or passed_over,
+            )
+        if self.behind is None:
+            return replace(found, why=(*found.why, _UNKNOWN))
+        names = " and ".join(self.behind)
+        return replace(found, why=(*found.why, f"Not all is in the store: {names} is behind.")) if names else found
+
+    def _uncommitted(self, at_ms: int) -> int | None:
+        """Return how many offsets are not committed at most; None if that is not known of each partition.
+
+        What is committed is reported a moment later. So the offsets are of `STILL_MS` before, and what was sent since
+        then is not committed.
+        """
+        times = [_read_ms(one, at_ms - STILL_MS) for one in self.group]
+        known = [_offsets(one, at_ms - STILL_MS) for one in self.group]
+        if not times or None in times or None in known:
+            return None
+        since_ms = min(filter(None, times))
+        grown = 0 if self.sent is None else self.sent.at(at_ms).count - self.sent.at(since_ms).count
+        return grown + sum(max(0, there.end - committed) for there, committed in filter(None, known))
 
     def still_ms(self, at_ms: int) -> int | None:
         """Return when it last changed before it stood still, at `at_ms` or earlier; None if it did not."""
@@ -105,12 +141,15 @@ def read_compared(
     def side(name: str | None, tags: Mapping[str, str]) -> Side | None:
         return None if name is None else _side(reader, name, names, tags, period)
 
+    # Before the sums: what had arrived by then is in them.
+    behind = _behind(reader, period)
+
     def read() -> Compared | None:
         offsets = {"start", "end", "committed"}
         of_group = () if group is None else tuple(_read(reader, LAG, offsets, {"group": group}, period))
         # What was taken is read after what was counted, of which it is the bound.
         consumers = side(counted, tags or {}), side(counted and taken_of(counted), tags or {})
-        found = Compared(side(sent, {}), *consumers, of_group, commits_first)
+        found = Compared(side(sent, {}), *consumers, of_group, commits_first, behind)
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
@@ -120,6 +159,14 @@ def read_compared(
         if before == found:
             break
     return found
+
+
+def _behind(reader: PointReader, period: Period) -> tuple[str, ...] | None:
+    groups = read_groups_now(reader, period)
+    own = [one for one in groups.states if role(one.group) in ROLES.values() and not one.gone]
+    if not own or groups.round_ms is None or period.end_ms - groups.round_ms > MAX_GAP_MS:
+        return None
+    return tuple(sorted(one.group for one in own if one.lag or one.uncommitted_records or one.stale))
 
 
 def counters_with_positions(reader: PointReader, app: str | None, period: Period) -> list[str]:
@@ -170,13 +217,29 @@ def _place(metric: Metric) -> Place:
     return Place(tags.get("topic", ""), tags.get("partition", ""))
 
 
+def _read_ms(metric: Metric, at_ms: int) -> int | None:
+    """Return when the offsets of a partition were read, at a time or before; None if that is too long ago."""
+    times = metric.line("end").times_ms
+    index = bisect_right(times, at_ms)
+    return times[index - 1] if index and at_ms - times[index - 1] <= MAX_GAP_MS else None
+
+
 def _offsets(metric: Metric, at_ms: int) -> tuple[Range, int] | None:
-    """Return the offsets that a partition has, and the committed one. What was never committed is not processed."""
+    """Return the offsets that a partition has, and the committed one. What was never committed is not processed.
+
+    What was committed before the topic was created again is not, either.
+    """
     start, end = metric.line("start").at(at_ms), metric.line("end").at(at_ms)
     if start is None or end is None:
         return None
     committed = metric.line("committed").at(at_ms)
-    return Range(int(start), int(end)), int(start if committed is None else committed)
+    return Range(int(start), int(end)), int(start if committed is None or committed > end else committed)
+
+
+def _history(metric: Metric, at_ms: int) -> list[tuple[Range, int]]:
+    """Return the same of all times up to one."""
+    times = [time for time in metric.line("end").times_ms if time <= at_ms]
+    return [found for time in times if (found := _offsets(metric, time)) is not None]
 
 
 def _changes(line: Line) -> Iterator[int]:

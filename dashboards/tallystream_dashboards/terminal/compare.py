@@ -12,7 +12,7 @@ from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.compare import Comparison
@@ -65,15 +65,15 @@ class CompareSettings(TableSettings):
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
         if self.names or self.group is not None:
             return self._one(reader, period)
-        found = {}
-        for name in counters_with_positions(reader, self.app, period):
-            compared = self._read(reader, None, name, period)
-            if compared is not None:
-                found[name] = compared.at(at_ms)
+        names = counters_with_positions(reader, self.app, period)
+        read = {name: one for name in names if (one := self._read(reader, None, name, period)) is not None}
+        consumers = {name: one for name, one in read.items() if one.taken is not None}
+        if not consumers:
+            return Shown("", _nothing(self, tuple(read)), NOTHING)
+        found = {name: one.at(at_ms) for name, one in consumers.items()}
         objects = [{"metric": name, **comparison_json(one)} for name, one in found.items()]
-        text = json_lines(objects) if self.json else _list(found)
-        code = _code(list(found.values()), with_lost=False)
-        return Shown(text, "", code) if found else Shown("", _nothing(self), NOTHING)
+        text = json_lines(objects) if self.json else _list(found, [name for name in read if name not in consumers])
+        return Shown(text, "", _code(consumers.values(), found.values(), with_lost=False))
 
     def _read(self, reader: PointReader, sent: str | None, counted: str | None, period: Period) -> Compared | None:
         tags = dict(tag.split("=", 1) for tag in self.tags)
@@ -88,7 +88,7 @@ class CompareSettings(TableSettings):
         still_ms, still, sentence = _still(compared, now, period.end_ms)
         of_still = {"still_ms": still_ms, "still": None if still is None else comparison_json(still)}
         text = json_lines([comparison_json(now) | of_still]) if self.json else _text(now, sentence)
-        return Shown(text, "", _code([now], with_lost=sent is not None or counted is None))
+        return Shown(text, "", _code([compared], [now], with_lost=sent is not None or counted is None))
 
 
 def comparison_json(one: Comparison) -> dict[str, Any]:
@@ -100,19 +100,23 @@ def comparison_json(one: Comparison) -> dict[str, Any]:
     return {name: asdict(getattr(one, name)) for name in NUMBERS} | {"partitions": partitions, "why": list(one.why)}
 
 
-def _code(found: Sequence[Comparison], *, with_lost: bool) -> int:
+def _code(compared: Iterable[Compared], found: Collection[Comparison], *, with_lost: bool) -> int:
+    if any(one.behind for one in compared):
+        return UNKNOWN
     if any(one.is_bad for one in found):
         return BAD
     unsure = [one.processed_twice for one in found] + [one.lost for one in found if with_lost]
     return UNKNOWN if any(one.at_most != 0 for one in unsure) else FOUND
 
 
-def _nothing(settings: CompareSettings) -> str:
+def _nothing(settings: CompareSettings, left_out: Sequence[str] = ()) -> str:
     if settings.names:
         names = " or ".join(map(repr, settings.names))
         return f"The store has no counter named {names}. Check the name: tallystream sums lists them."
     if settings.group is not None:
         return f"The store has no offsets of the group {settings.group!r}. Check the name: tallystream lag lists them."
+    if left_out:
+        return _left_out(left_out)
     of_app = "" if settings.app is None else f" of the app {settings.app!r}"
     return (
         f"The store has no counter{of_app} with positions. Check the name, and that the app counts with "
@@ -120,7 +124,14 @@ def _nothing(settings: CompareSettings) -> str:
     )
 
 
-def _list(found: dict[str, Comparison]) -> str:
+def _left_out(names: Sequence[str]) -> str:
+    return (
+        f"Without a count of what was taken (ConsumerProgress.taken) it is not known whether these are consumers: "
+        f"{', '.join(names)}. Name one to compare it."
+    )
+
+
+def _list(found: Mapping[str, Comparison], left_out: Sequence[str]) -> str:
     head = ("METRIC", "COUNTED", "TWICE", "AT MOST", "PARTITIONS")
     rows = [
         (
@@ -132,7 +143,13 @@ def _list(found: dict[str, Comparison]) -> str:
         )
         for name, one in found.items()
     ]
-    return aligned([head, *rows], right={1, 2, 3})
+    why = dict.fromkeys(
+        f"{sentence}\n" if all(sentence in other.why for other in found.values()) else f"{name}: {sentence}\n"
+        for name, one in found.items()
+        for sentence in one.why
+    )
+    more = f"{_left_out(left_out)}\n" if left_out else ""
+    return "\n".join([aligned([head, *rows], right={1, 2, 3}), "".join(why) + more])
 
 
 def _text(now: Comparison, still: str) -> str:
