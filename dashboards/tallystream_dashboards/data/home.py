@@ -61,9 +61,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)][: sums.MAX_MEASUREMENTS]
     series = [
-        one
-        for name in names
-        for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.until_ms - period.start_ms)
+        one for name in names for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
     ]
     metrics = without_taken(sums.metrics(series))
     at_ms = max(round_ms or 0, *(metric.changed_ms for metric in metrics), 0)
@@ -73,11 +71,14 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
             of_app.setdefault(metric.app, []).append(metric)
     lags = _lags(reader, at_ms=max(period.end_ms, round_ms or 0))
     by_name = {app.name: app for app in apps}
-    lines = [_line(app, by_name.get(app), own, lags, period, at_ms=at_ms) for app, own in sorted(of_app.items())]
+    lines = [
+        _line(reader, app, by_name.get(app), own, lags, period, at_ms=at_ms) for app, own in sorted(of_app.items())
+    ]
     return Home(tuple(lines), at_ms)
 
 
 def _line(
+    reader: PointReader,
     name: str,
     instances: AppInstances | None,
     metrics: Sequence[sums.Metric],
@@ -94,11 +95,22 @@ def _line(
         name,
         instances,
         main,
-        Line(name) if main is None else main.rates(period.start_ms, min(period.end_ms, at_ms)),
+        Line(name) if main is None else _trend(reader, main, period, at_ms=at_ms),
         max(timers, key=lambda one: one.percentile("p99") or 0, default=None),
         max(of_groups, default=None) if topics else None,
         _twice(metrics),
     )
+
+
+def _trend(reader: PointReader, main: sums.Metric, period: Period, *, at_ms: int) -> Line:
+    """Return the rate of a main sum over the period. Of all other sums only a minute is read."""
+    tags = {**dict(main.tags), "app": main.app, "metric_type": main.type}
+    fields = (sums.VALUE_FIELD.get(main.type, "sum"),)
+    series = reader.read(
+        main.name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
+    )
+    first, *_ = sums.with_totals(sums.metrics(series))
+    return first.rates(period.start_ms, min(period.end_ms, at_ms))
 
 
 def _main(metrics: Iterable[sums.Metric], at_ms: int) -> sums.Metric | None:
