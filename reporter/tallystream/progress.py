@@ -15,7 +15,7 @@ class ConsumerProgress:
     """What a consumer has processed: the counter of its messages, and its position in each partition.
 
     The messages that were counted twice, over all instances, are the count minus the number of covered offsets. If
-    `taken` is called before the work, too, at most those and what was taken and not counted were processed twice.
+    `taken` is called before the work, too, the same difference of what was taken is the most that was processed twice.
 
     Args:
         registry: the registry of the metrics, or a child of it.

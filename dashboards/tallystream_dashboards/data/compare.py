@@ -8,8 +8,8 @@ lies between two bounds. Some bounds rest on what cannot be seen; `why` then has
   records were sent, every offset is taken to have one.
 - Consumers commit what they have counted and reported. So between the first and the last offset that were processed,
   each was counted. This is not used with `commits_first`, nor if the counts disprove it.
-- Records that were processed were taken before, and the different ones among them include all that were counted. So
-  what was taken and not counted is the most that was processed twice without being counted twice (docs/metrics.md).
+- Every record that was processed was taken before. So records that were taken twice are the most that were processed
+  twice, and those that were taken and not counted the most of which it was not counted (docs/metrics.md).
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class Counted:
     @property
     def surplus(self) -> int:
         """By how much the count exceeds the number of offsets."""
-        return self.count - sum(one.size for one in self.ranges.values()) - self.overlap
+        return self.again - self.overlap
+
+    @property
+    def again(self) -> int:
+        """The same if metrics with different tags count the same records."""
+        return self.count - sum(one.size for one in self.ranges.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,7 @@ def compare(
     taken = taken if taken is not None and _covers(taken, counted) else None
     partitions = _partitions([one for one in (sent, counted, taken) if one is not None], counted)
     of_sent, lost, in_flight, twice = _of_counts(sent, counted, partitions, why, commits_first=commits_first)
+    empty = max(0, sum(one.known.size for one in partitions) - sent.count) if sent is not None and sent.ranges else 0
     if sent is not None and sent.ranges:
         seen = _up_to_end(partitions, offsets or {})
         beyond = sum(one.known.size for one in seen) - sum(one.known.size for one in partitions)
@@ -154,9 +160,10 @@ def compare(
     if taken is None:
         why.append("What was taken before the work is not known, so neither what killed processes worked on.")
     elif twice.at_most is not None:
+        why.append(_TAKES)
         unfinished = taken.count - counted.count
-        most = unfinished + twice.at_most
-        if unfinished:
+        most = max(twice.at_least, min(unfinished + twice.at_most, taken.again + empty))
+        if most > twice.at_least:
             why.append(f"{unfinished:,} records were taken and not counted: in work, or by a process that was killed.")
     return Comparison(
         sent=of_sent,
@@ -228,6 +235,7 @@ def _of_offsets(
 
 _POSITIONS = "Taken for granted: all count with positions from their first record on, and no topic was created again."
 _PASSED = "Taken for granted: offsets are committed after the report, and none is passed over (retention, seek)."
+_TAKES = "Taken for granted: all count what they take, too, and report it before the work."
 _EARLY = "Offsets were committed before their records were counted, or passed over: what that leaves out is lost."
 _EVERY = "Taken for granted: every offset has a record."
 _FEWER = (

@@ -81,6 +81,7 @@ def test_a_pair_of_counters(store: StoreSettings) -> None:
         ["Taken for granted: all count with positions from their first record on, and no topic was created again."],
         ["Taken for granted: offsets are committed after the report, and none is passed over (retention, seek)."],
         ["Sent and in flight are as far as producers have reported: a killed one may have sent more."],
+        ["Taken for granted: all count what they take, too, and report it before the work."],
         ["25 records were taken and not counted: in work, or by a process that was killed."],
         ["Taken for granted: all is in the store. No lag of the aggregator and the shipper is known."],
     ]
