@@ -9,7 +9,7 @@ from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.compare_reading import counters_with_positions, read_compared
 from tallystream_dashboards.data.lines import RANGES, Period
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,9 @@ class CompareSettings(TableSettings):
             if compared is not None:
                 found[name] = compared.at(at_ms)
         objects = [{"metric": name, **comparison_json(one)} for name, one in found.items()]
-        text = json_lines(objects) if self.json else _list(found)
-        code = _code(list(found.values()), with_lost=False)
-        return Shown(text, "", code) if found else Shown("", _nothing(self), NOTHING)
+        if not found:
+            return Shown.nothing(_nothing(self))
+        return Shown(objects, _list(found), "", _code(list(found.values()), with_lost=False))
 
     def _read(self, reader: PointReader, sent: str | None, counted: str | None, period: Period) -> Compared | None:
         tags = dict(tag.split("=", 1) for tag in self.tags)
@@ -83,12 +83,12 @@ class CompareSettings(TableSettings):
         sent, counted = (None, None, *self.names)[-2:]
         compared = self._read(reader, sent, counted, period)
         if compared is None:
-            return Shown("", _nothing(self), NOTHING)
+            return Shown.nothing(_nothing(self))
         now = compared.at(period.end_ms)
         still_ms, still, sentence = _still(compared, now, period.end_ms)
         of_still = {"still_ms": still_ms, "still": None if still is None else comparison_json(still)}
-        text = json_lines([comparison_json(now) | of_still]) if self.json else _text(now, sentence)
-        return Shown(text, "", _code([now], with_lost=sent is not None or counted is None))
+        code = _code([now], with_lost=sent is not None or counted is None)
+        return Shown([comparison_json(now) | of_still], _text(now, sentence), "", code)
 
 
 def comparison_json(one: Comparison) -> dict[str, Any]:
