@@ -119,7 +119,7 @@ def lag_collect(
     ] = 24.0,
     http_port: Annotated[
         int | None,
-        typer.Option(help="Serve /metrics, /v1/groups, /healthz and /readyz on this port; 0 selects a free port."),
+        typer.Option(help="Serve /metrics, /v1/…, /healthz and /readyz on this port; 0 selects a free port."),
     ] = None,
     http_address: o.HttpAddress = "127.0.0.1",
     ready_file: o.ReadyFile = None,
@@ -128,6 +128,7 @@ def lag_collect(
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules
+    from tallystream_dashboards.store_api import routes
 
     settings = CollectSettings(
         store=StoreSettings.parse(store, retention_days=retention_days).require_readable(),
@@ -143,4 +144,4 @@ def lag_collect(
         options=o.kafka_options(kafka, os.environ),
         ready_file=ready_file,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(settings, routes(settings.store)))
