@@ -1,4 +1,4 @@
-"""`page`, `lag show` and `lag collect`."""
+"""`page`, `alert`, `lag show` and `lag collect`."""
 
 from __future__ import annotations
 
@@ -58,6 +58,26 @@ def page(
         grafana_uid_prefix=uid_prefix,
     )
     discovery.require_existing(settings.store)
+    raise typer.Exit(run(settings))
+
+
+def alert(
+    *,
+    webhook: Annotated[
+        str, typer.Option(metavar="URL", help="The URL to post to, as in http://alertmanager:9093/api/v2/alerts.")
+    ],
+    store: o.LocalStore = None,
+    every: Annotated[float, typer.Option(help="Seconds between two posts, 1 to 120.")] = 30.0,
+    once: Annotated[bool, typer.Option("--once", help="Post once and end.")] = False,
+) -> None:
+    """Post the alerts to an Alertmanager, by the state in the store, without Grafana.
+
+    Exit code: 0 after SIGTERM or Ctrl-C. With --once: 0 the alerts are posted, or there are none; 1 they are not; 3 the
+    store can't be read.
+    """
+    from tallystream_dashboards.alerts import AlertSettings, run
+
+    settings = AlertSettings(store=discovery.readable_store(store), webhook=webhook, every_s=every, once=once)
     raise typer.Exit(run(settings))
 
 
