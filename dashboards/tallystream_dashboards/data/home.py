@@ -122,7 +122,7 @@ def _with_trend(reader: PointReader, line: AppLine, period: Period, *, at_ms: in
     series = reader.read(
         main.name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
     )
-    first, *_ = sums.with_totals(sums.metrics(series))
+    first = next(iter(sums.with_totals(sums.metrics(series))), main)
     return replace(line, trend=first.rates(period.start_ms, min(period.end_ms, at_ms)))
 
 

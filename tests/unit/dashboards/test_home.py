@@ -117,7 +117,9 @@ def test_lost_and_twice_are_known_within_bounds(store: LocalStore, reader: Local
 
 def test_without_what_was_taken_only_what_was_counted_twice_is_known(store: LocalStore, reader: LocalStore) -> None:
     """It is a lower bound. Of a counter that counts nothing twice, nothing is known."""
-    found = home(store, reader, *progress("a", "n", 1003), *progress("b", "n", 1000), sum_point("n", "counter", 0, "c"))
+    found = home(
+        store, reader, *progress("a", "n", 1003), *progress("b", "n", 1000), sum_point("n", "counter", 0, "c", count=1)
+    )
     assert lost_and_twice(found) == {"a": (DASH, "≥ 3"), "b": (DASH, DASH), "c": (None, None)}
 
 
