@@ -188,13 +188,15 @@ def test_what_was_sent_and_processed(past: Callable, open_page: Callable) -> Non
             "In flight": ["4,000", "exact"],
             "Counted twice": ["1,500", "exact"],
         }
-        page.get_by_text("at least 1,500, at most 1,725").wait_for(timeout=TIMEOUT_MS)
+        bounds = page.get_by_text("at least 1,500, at most 1,725")
+        bounds.wait_for(timeout=TIMEOUT_MS)
         page.get_by_text("225 records were taken and not counted").wait_for(timeout=TIMEOUT_MS)
         until_row(page, "compare-table", "orders", "0", "1,235,067", "1,231,067", "0", "4,000")
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
-        screenshot(page, "compare.png")
-        page.set_viewport_size({"width": 400, "height": 1700})
-        screenshot(page, "compare-400.png")
+        for width, name in ((1400, "compare.png"), (400, "compare-400.png")):
+            page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
+            assert bounds.evaluate(VISIBLE), f"{width} px wide"
+            screenshot(page, name)
     with open_page(past(view="metrics", app="billing")) as page:
         until(page, "Sum of invoices", "55")
         page.locator(".st-key-view").get_by_role("radio", name="Sent and processed").click()
