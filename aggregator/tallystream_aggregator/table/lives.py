@@ -237,10 +237,11 @@ class Lives:
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
         self.changed[life] = None
-        if not life.living:
-            self.instances.will_change(life)
+        if life.living:
+            return
+        self.instances.will_change(life)
         index = self._indexes.get(life.instance)
-        if index is not None:
+        if index is not None:  # it may be empty
             index.apps[life.app].filled[life.life] = life
 
     def set_living(self, life: Life, *, living: bool) -> None:
@@ -263,12 +264,12 @@ class Lives:
 
     def set_last_seen(self, life: Life, partition: str, clock_ms: int, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        deadline_ms, seen_ms = life.deadline_ms, life.last_seen_ms
+        seen_ms, before_ms = life.last_seen_ms, life.every_ms
         life.last_seen_ms, life.every_ms = clock_ms, every_ms
         if life.partition != partition:
             life.partition = partition
             self._set_due(life)
-        elif life.deadline_ms < deadline_ms:
+        elif every_ms < before_ms:  # it may be due earlier, as time does not go back in a partition
             self._silence.add(life)
         index = self._indexes.get(life.instance)
         if index is not None:
