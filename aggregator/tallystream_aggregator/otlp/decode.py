@@ -185,13 +185,14 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
                 snapshot, metrics, is_baseline = grouped[at]
                 grouped[at] = snapshot, [*metrics, *group.metrics], is_baseline
                 continue
+            time_ms = group.time_ns // 1_000_000
             snapshot = Snapshot(
                 app=app,
                 life=group.life,
                 part=0,
                 seq=group.time_ns,
-                prev=group.time_ns // 1_000_000,
-                ts=group.time_ns // 1_000_000,
+                prev=time_ms,
+                ts=time_ms,
                 every_ms=EVERY_MS,
                 final=False,
                 complete=False,

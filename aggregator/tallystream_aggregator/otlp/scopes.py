@@ -261,23 +261,17 @@ class _Together:
         return Group(_life(scope_id, start_ns), start_ns, time_ns, metrics)
 
 
-def _groups(scope_id: bytes, starts: Sequence[int], times: Sequence[int], metrics: Iterable[Metric]) -> list[Group]:
-    """Return the metrics of points by their start time and time, in the order in which these first occur."""
-    found: defaultdict[tuple[int, int], list[Metric]] = defaultdict(list)
-    for start, time, metric in zip(starts, times, metrics, strict=True):
-        found[start, time].append(metric)
-    return [Group(_life(scope_id, start), start, time, own) for (start, time), own in found.items()]
-
-
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
+    """Return points by their start time and time, in the order in which these first occur."""
+    found: defaultdict[tuple[int, int], list[Metric]] = defaultdict(list)
     rejected: list[RejectedPoint] = []
-    taken: list[tuple[int, int, Metric]] = []
     for point in points:
         if isinstance(point, RejectedPoint):
             rejected.append(point)
         else:
-            taken += [(point.start_ns, point.time_ns, metric) for metric in point.metrics]
-    return ScopePoints(_groups(scope_id, *zip(*taken, strict=True)) if taken else [], rejected)
+            found[point.start_ns, point.time_ns] += point.metrics
+    groups = [Group(_life(scope_id, start), start, time, metrics) for (start, time), metrics in found.items()]
+    return ScopePoints(groups, rejected)
 
 
 def _id(scope: InstrumentationScope) -> bytes:

@@ -189,7 +189,7 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     if block is None or layout is None or counts is None:
         return False
     differences = list(map(operator.sub, counts, layout.unpack(block.counts)))
-    if min(differences, default=0) < 0:
+    if differences and min(differences) < 0:
         return False
     if layout.others:
         before, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]

@@ -73,7 +73,7 @@ class Layout:
         self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers
-        self._known: tuple[Counter, ...] = ()  # the last known counters that fit
+        self._named: tuple[Counter, ...] = ()  # those of the last `Counters` that are its own
         self._template: bytes | None = None
         self._sort: Callable[[Sequence[int | bytes]], tuple[int | bytes, ...]]
         self._index_of: dict[int, int] | None = None
@@ -88,9 +88,9 @@ class Layout:
     def counts(self, metrics: SnapshotMetrics) -> Sequence[int] | None:
         """Return the counts of the counters among metrics, or None if they are not the layout's, in its order."""
         if isinstance(metrics, Counters):
-            if metrics.named is not self._known and self._matches(metrics.named):
-                self._known = metrics.named
-            return metrics.counts if metrics.named is self._known else None
+            if metrics.named is not self._named and self._matches(metrics.named):
+                self._named = metrics.named
+            return metrics.counts if metrics.named is self._named else None
         if not self._matches(metrics):
             return None
         if not self.others:

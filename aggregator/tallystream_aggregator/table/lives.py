@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SHORT_FORM_LIFE = ""
 
-FEW_LIVES = 8
-"""Most instances have one life or two. Up to so many are visited when something is asked of all of them."""
+FEW_LIVES = 16
+"""Most instances have one life or two, those of OTLP often ten. Up to so many are visited when all are asked for."""
 
 MIN_ADDED = 1_000
 """So many entries of lives that are gone, or are there twice, are left alone."""
@@ -333,11 +333,12 @@ class Lives:
         lives: dict[str, dict[LifeName, Life]] = {}
         gone: set[LifeId] = set()
         for life in self.changed:
-            known = self.find(life.app, life.instance, life.life)  # perhaps a later one of the same name
+            name = life.name
+            known = self._state.lives.get(life.instance, _NO_LIVES).get(name)  # perhaps a later one of the same name
             if known is None:
                 gone.add(life.id)
             else:
-                lives.setdefault(life.instance, {})[life.name] = known
+                lives.setdefault(life.instance, {})[name] = known
         self.changed = {}
         return lives, sorted(gone)
 

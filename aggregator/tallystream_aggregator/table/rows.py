@@ -156,8 +156,9 @@ class RowRecords:
 
         `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
         """
-        self.bytes += len(value or b"") - len(self._changed.get((life, part)) or b"")
-        self._changed[life, part] = value
+        key = life, part
+        self.bytes += len(value or b"") - len(self._changed.get(key) or b"")
+        self._changed[key] = value
 
     def change_all(self, lives: Iterable[Life]) -> None:
         """Return the records of all parts of these lives with the next ones."""

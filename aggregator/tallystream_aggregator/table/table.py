@@ -229,9 +229,9 @@ class Table:
         refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
         limit = self.settings.max_metrics
         for snapshot, metrics, is_baseline in found.snapshots:
-            over_limit = max(0, len(metrics) - limit)
-            taken = [*metrics][:limit] if over_limit else metrics
-            message = DecodedSnapshot(snapshot, taken, over_limit=over_limit, is_baseline=is_baseline)
+            message = DecodedSnapshot(snapshot, metrics, is_baseline=is_baseline)
+            if len(metrics) > limit:
+                message.metrics, message.over_limit = [*metrics][:limit], len(metrics) - limit
             apply_snapshot(self._rows, instance, message, record, refused)
 
     def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> int:
