@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
@@ -61,9 +61,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)][: sums.MAX_MEASUREMENTS]
     series = [
-        one
-        for name in names
-        for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.until_ms - period.start_ms)
+        one for name in names for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
     ]
     metrics = without_taken(sums.metrics(series))
     at_ms = max(round_ms or 0, *(metric.changed_ms for metric in metrics), 0)
@@ -73,8 +71,8 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
             of_app.setdefault(metric.app, []).append(metric)
     lags = _lags(reader, at_ms=max(period.end_ms, round_ms or 0))
     by_name = {app.name: app for app in apps}
-    lines = [_line(app, by_name.get(app), own, lags, period, at_ms=at_ms) for app, own in sorted(of_app.items())]
-    return Home(tuple(lines), at_ms)
+    lines = [_line(app, by_name.get(app), own, lags, at_ms=at_ms) for app, own in sorted(of_app.items())]
+    return Home(tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines), at_ms)
 
 
 def _line(
@@ -82,23 +80,35 @@ def _line(
     instances: AppInstances | None,
     metrics: Sequence[sums.Metric],
     lags: dict[str, dict[str, int]],
-    period: Period,
     *,
     at_ms: int,
 ) -> AppLine:
-    main = _main(metrics, at_ms)
     timers = [one for one in metrics if one.type == "timer" and one.percentile("p99") is not None]
     topics = {value for one in metrics if one.type == "position" for key, value in one.tags if key == "topic"}
     of_groups = [sum(by_topic[topic] for topic in topics & by_topic.keys()) for by_topic in lags.values()]
     return AppLine(
         name,
         instances,
-        main,
-        Line(name) if main is None else main.rates(period.start_ms, min(period.end_ms, at_ms)),
+        _main(metrics, at_ms),
+        Line(name),
         max(timers, key=lambda one: one.percentile("p99") or 0, default=None),
         max(of_groups, default=None) if topics else None,
         _twice(metrics),
     )
+
+
+def _with_trend(reader: PointReader, line: AppLine, period: Period, *, at_ms: int) -> AppLine:
+    """Return the line with the rate of its main sum over the period. Of all other sums only a minute is read."""
+    main = line.main
+    if main is None:
+        return line
+    tags = {**dict(main.tags), "app": main.app, "metric_type": main.type}
+    fields = (sums.VALUE_FIELD.get(main.type, "sum"),)
+    series = reader.read(
+        main.name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
+    )
+    first, *_ = sums.with_totals(sums.metrics(series))
+    return replace(line, trend=first.rates(period.start_ms, min(period.end_ms, at_ms)))
 
 
 def _main(metrics: Iterable[sums.Metric], at_ms: int) -> sums.Metric | None:
