@@ -110,7 +110,7 @@ def demo(
     events: Annotated[
         int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes less than a minute.")] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[

@@ -30,7 +30,7 @@ NOW = 1_700_000_000_000
             Selection(view="metrics", app="a", metric="m", at="2023-11-14T22:13:20"),
             f"prod-metric?var-app=a&var-metric=m&from={NOW - 900_000}&to={NOW}",
         ),
-        (Selection(view="twice", app="a", metric="m"), "prod-metric?var-app=a&var-metric=m&from=now-15m&to=now"),
+        (Selection(view="compare", app="a", metric="m"), "prod-metric?var-app=a&var-metric=m&from=now-15m&to=now"),
     ],
 )
 def test_grafana_shows_the_same_at_the_same_time(selection: Selection, link: str) -> None:
