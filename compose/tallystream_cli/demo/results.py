@@ -9,7 +9,7 @@ from tallystream_cli.demo import journal
 from tallystream_cli.demo.app import BATCH, DELAY, PROCESSED, WINDOWS
 from tallystream_cli.demo.sums import counted
 from tallystream_dashboards.data.compare import Bounds, compare
-from tallystream_dashboards.data.duplicates import taken_of
+from tallystream_dashboards.data.sides import taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app import PROCESSED
 from tallystream_dashboards.data.compare import Counted, Place, Range
-from tallystream_dashboards.data.duplicates import positions_of
+from tallystream_dashboards.data.sides import positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
