@@ -48,7 +48,9 @@ def store(tmp_path: Path) -> StoreSettings:
     points = []
     for ts_ms, count in ((NOW_MS - 3_700_000, 7), (NOW_MS - 30_000, 90)):
         points += [counter("billing.processed", count, "billing", ts_ms), counter("other", 1, "other", ts_ms)]
-        points += [position("billing.processed.position", count - 2, "billing", ts_ms)]
+        points += [counter("billing.processed.taken", count, "billing", ts_ms)]
+        for name in ("billing.processed.position", "billing.processed.taken.position"):
+            points += [position(name, count - 2, "billing", ts_ms)]
     for ts_ms in range(NOW_MS - 5 * MINUTE_MS, NOW_MS, 1_000):
         tags = {"app": "billing", "metric_type": "counter", "instance": "billing-1"}
         points += [Point("instance:billing.processed", tags, {"count": 90, "life": ulid(NOW_MS - MINUTE_MS, 1)}, ts_ms)]
@@ -125,6 +127,8 @@ def test_a_moment_in_the_past(api: LagApi) -> None:
     assert [(one["name"], one["value"]) for one in found["sums"]] == [
         ("billing.processed", 7),
         ("billing.processed.position", 5),
+        ("billing.processed.taken", 7),
+        ("billing.processed.taken.position", 5),
     ]
 
 
