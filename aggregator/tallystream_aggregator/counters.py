@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from tallystream.record import Counter
+from tallystream.record import Counter, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Counters(msgspec.Struct, gc=False):
@@ -16,8 +21,13 @@ class Counters(msgspec.Struct, gc=False):
     named: tuple[Counter, ...]
     counts: tuple[int, ...]
 
-    @property
-    def metrics(self) -> list[Counter]:
-        """The counters as metrics."""
-        pairs = zip(self.named, self.counts, strict=True)
-        return [Counter(name=one.name, tags=one.tags, count=count) for one, count in pairs]
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __iter__(self) -> Iterator[Counter]:
+        for one, count in zip(self.named, self.counts, strict=True):
+            yield Counter(name=one.name, tags=one.tags, count=count)
+
+
+SnapshotMetrics = list[Metric] | Counters
+"""The metrics of a snapshot."""

@@ -85,7 +85,7 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
         "groups": {"view": "groups"},
         "group": {"group": "audit"},
         "metrics": {"view": "metrics", "app": "orders"},
-        "twice": {"view": "twice", "app": "orders"},
+        "compare": {"view": "compare", "app": "orders"},
         "runbook": {"view": "runbook", "section": "lag-status"},
     }
     with open_page(address(page_of_the_past), viewport=PHONE) as page:

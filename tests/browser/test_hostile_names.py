@@ -72,8 +72,8 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Cal
         "unknown": {"group": f"{NAME} that nobody knows"},
         "metrics": {"view": "metrics", "app": NAME},
         "later": {"view": "metrics", "app": NAME, "metric": f"{NAME} later"},
-        "twice": {"view": "twice", "app": NAME, "metric": COUNTER},
-        "no-positions": {"view": "twice", "app": NAME, "metric": NAME},
+        "compare": {"view": "compare", "app": NAME, "metric": COUNTER},
+        "no-positions": {"view": "compare", "app": NAME, "metric": NAME},
     }
     waits = {
         "home": "Main sum",
@@ -82,7 +82,7 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Cal
         "unknown": "The store has no lag of the group",
         "metrics": "Living instances",
         "later": "No points of",
-        "twice": "Processed twice over time",
+        "compare": "Lost, in flight and twice over time",
         "no-positions": "reports no positions",
     }
     with serve(spec) as url, open_page(url) as page:
@@ -90,7 +90,7 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Cal
             if params:
                 page.goto(f"{url}/?{urlencode(params)}")
             page.get_by_text(waits[name]).first.wait_for(timeout=TIMEOUT_MS)
-            if name in ("groups", "group", "metrics", "twice"):
+            if name in ("groups", "group", "metrics", "compare"):
                 page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
                 chart = page.locator('[data-testid="stVegaLiteChart"] svg').first.bounding_box()
                 assert chart is not None

@@ -67,12 +67,12 @@ def now_ms() -> int:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_first_view_has_each_app(past: Callable, open_page: Callable, scheme: str) -> None:
-    """An app has its main sum with rate and trend, its slowest timer, its lag, and what was processed twice."""
+    """An app has its main sum with rate and trend, its slowest timer, its lag, what was lost and processed twice."""
     with open_page(past(), color_scheme=scheme) as page:
-        until_row(page, "apps-table", "billing", "\N{EN DASH}", "invoices topic=orders", "55", "0")
-        _, _, orders = cells(page, "apps-table")
-        assert orders[2:5] == ["records.processed topic=orders", "1,232,567", "1,000"]
-        assert orders[6:] == ["120 ms batch", "4,317", "59,500"]
+        until_row(page, "apps-table", "billing", *["\N{EN DASH}"] * 3, "invoices topic=orders", "55", "0")
+        _, _, orders, _ = cells(page, "apps-table")
+        assert orders[4:7] == ["records.processed topic=orders", "1,232,567", "1,000"]
+        assert orders[8:] == ["120 ms batch", "4,317", "0", "1,500 to 1,725"]
         for width in (1400, 400):
             page.set_viewport_size({"width": width, "height": 1700})
             assert page.locator(".st-key-apps-table").evaluate(CUT_OFF) == [], f"{width} px wide"
@@ -175,23 +175,43 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         until_chart(page, "Percentiles over time")
 
 
-def test_records_processed_twice(past: Callable, open_page: Callable) -> None:
-    """The tiles have the numbers of the formula. An app without positions is not offered."""
-    with open_page(past(view="twice", app="orders", metric="records.processed")) as page:
-        until(page, "Processed: records.processed", "1,232,567")
-        assert tile(page, "Different records") == "1,173,067"
-        assert tile(page, "Processed twice") == "59,500"
+def test_what_was_sent_and_processed(past: Callable, open_page: Callable) -> None:
+    """The tiles have the numbers of the command, each with its certainty. An app without positions is not offered."""
+    with open_page(past(view="compare", app="orders", metric="records.processed")) as page:
+        until(page, "Processed twice at most", "1,725")
+        titles = ("Sent", "Processed", "Lost", "In flight", "Counted twice")
+        numbers = {title: page.get_by_test_id("stMetric").filter(has_text=title).first.inner_text() for title in titles}
+        assert {title: text.split()[-2:] for title, text in numbers.items()} == {
+            "Sent": ["1,235,067", "exact"],
+            "Processed": ["1,232,567", "exact"],
+            "Lost": ["0", "exact"],
+            "In flight": ["4,000", "exact"],
+            "Counted twice": ["1,500", "exact"],
+        }
+        bounds = page.get_by_text("at least 1,500, at most 1,725")
+        bounds.wait_for(timeout=TIMEOUT_MS)
+        page.get_by_text("225 records were taken and not counted").wait_for(timeout=TIMEOUT_MS)
+        until_row(page, "compare-table", "orders", "0", "1,235,067", "1,231,067", "0", "4,000")
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
-        screenshot(page, "twice.png")
+        for width, name in ((1400, "compare.png"), (400, "compare-400.png")):
+            page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
+            assert bounds.evaluate(VISIBLE), f"{width} px wide"
+            screenshot(page, name)
     with open_page(past(view="metrics", app="billing")) as page:
         until(page, "Sum of invoices", "55")
-        page.locator(".st-key-view").get_by_role("radio", name="Processed twice").click()
-        until(page, "Processed twice", "59,500")
-        page.wait_for_url(re.compile(r"view=twice&app=orders&metric=records\.processed"), timeout=TIMEOUT_MS)
-        page.locator(".st-key-twice-app input").click()
-        page.get_by_role("option", name="orders").wait_for(timeout=TIMEOUT_MS)
-        assert page.get_by_role("option").count() == 1
-    with open_page(past(view="twice", app="billing")) as page:
+        page.locator(".st-key-view").get_by_role("radio", name="Sent and processed").click()
+        until(page, "Processed twice at most", "1,725")
+        page.wait_for_url(
+            re.compile(r"view=compare&app=orders&metric=records\.processed&sent=shop"), timeout=TIMEOUT_MS
+        )
+        page.locator(".st-key-compare-app input").click()
+        page.get_by_role("option", name="shop").wait_for(timeout=TIMEOUT_MS)
+        assert page.get_by_role("option").all_inner_texts() == ["orders", "shop"]
+        page.keyboard.press("Escape")
+        page.locator('[class*="st-key-compare-sent"] input').click()
+        page.get_by_role("option", name="\N{EN DASH}").click()
+        until(page, "Lost", "\N{EN DASH}")
+    with open_page(past(view="compare", app="billing")) as page:
         page.get_by_text("reports no positions").wait_for(timeout=TIMEOUT_MS)
 
 

@@ -118,6 +118,8 @@ def assert_the_terminal_shows_an_application(data: Path) -> None:
         assert instance["values"] == [{"tags": {}, "value": 110}]
         (found,) = shown("compare", "records")
         assert found["twice"] == {"at_least": 10, "at_most": 10}
+        with urllib.request.urlopen(f"{system_record(data)['api_url']}/v1/sums?name=records", timeout=30) as answer:
+            assert [one["value"] for one in json.load(answer)["sums"]] == [110]
         assert [one["value"] for one in shown("sums", "records", "--bootstrap-servers", servers)] == [110]
         screen = run("top", folder=data.parent).stdout.splitlines()
         assert any(line.endswith("tallystream-aggregator") for line in screen)

@@ -84,7 +84,12 @@ class Response(NamedTuple):
 def health_response(reason: str | None, **known: Any) -> Response:
     """Return 200 if `reason` is None, else 503 with the reason. `known` are further fields of the JSON body."""
     body = {"ok": reason is None, **({} if reason is None else {"reason": reason}), **known}
-    return Response(200 if reason is None else 503, "application/json", json.dumps(body) + "\n")
+    return json_response(200 if reason is None else 503, body)
+
+
+def json_response(status: int, content: dict[str, Any]) -> Response:
+    """Return an object as JSON."""
+    return Response(status, "application/json", json.dumps(content, ensure_ascii=False) + "\n")
 
 
 class _Families(NamedTuple):

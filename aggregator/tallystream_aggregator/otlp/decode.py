@@ -14,13 +14,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import ExplicitBuckets, Snapshot
-from tallystream_aggregator.counters import Counters
 from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, Resource
 from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream.record import Metric
+    from tallystream_aggregator.counters import SnapshotMetrics
     from tallystream_aggregator.otlp.points import RejectedPoint
     from tallystream_aggregator.otlp.scopes import Group
 
@@ -60,26 +59,14 @@ class ResourceData(NamedTuple):
     scopes: Sequence[tuple[KnownScope | pb.ScopeMetrics, bytes]]
 
 
-class PointsOfLife(msgspec.Struct, gc=False):
-    """The points of a life with one time: a snapshot, whose metrics are `known` if there are such."""
-
-    snapshot: Snapshot
-    known: Counters | None
-    is_baseline: bool
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """All metrics."""
-        return self.snapshot.metrics if self.known is None else self.known.metrics
-
-
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    A rejected point is (reason, name and tags as JSON). There are `more_rejected` besides.
+    A snapshot is without its metrics: these are beside it, and whether it is a baseline. A rejected point is (reason,
+    name and tags as JSON). There are `more_rejected` besides.
     """
 
-    snapshots: list[PointsOfLife]
+    snapshots: list[tuple[Snapshot, SnapshotMetrics, bool]]
     rejected: list[tuple[str, str]]
     more_rejected: int
 
@@ -182,7 +169,7 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
     app = data.resource.app
     if isinstance(app, OtlpError):
         raise app
-    grouped: dict[tuple[str, int], PointsOfLife] = {}
+    grouped: dict[tuple[str, int], tuple[Snapshot, SnapshotMetrics, bool]] = {}
     refused: list[tuple[str, RejectedPoint | Metric]] = []
     first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))
     for scope, raw in data.scopes:
@@ -194,24 +181,25 @@ def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> Resource
                 refused += [(reason, metric) for metric in group.metrics if not isinstance(metric, ExplicitBuckets)]
                 continue
             at = group.life, group.time_ns
-            points = grouped.get(at)
-            if points is not None:  # the resource has the scope twice
-                points.snapshot.metrics, points.known = [*points.metrics, *group.metrics], None
+            if at in grouped:  # the resource has the scope twice
+                snapshot, metrics, is_baseline = grouped[at]
+                grouped[at] = snapshot, [*metrics, *group.metrics], is_baseline
                 continue
+            time_ms = group.time_ns // 1_000_000
             snapshot = Snapshot(
                 app=app,
                 life=group.life,
                 part=0,
                 seq=group.time_ns,
-                prev=group.time_ns // 1_000_000,
-                ts=group.time_ns // 1_000_000,
+                prev=time_ms,
+                ts=time_ms,
                 every_ms=EVERY_MS,
                 final=False,
                 complete=False,
-                metrics=group.listed,
+                metrics=[],
             )
             is_baseline = group.start_ns == group.time_ns and not data.resource.is_sdk
-            grouped[at] = PointsOfLife(snapshot, group.known, is_baseline)
+            grouped[at] = snapshot, group.metrics, is_baseline
     in_order = [grouped[at] for at in sorted(grouped)]
     rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:max_rejected]]
     return ResourceSnapshots(in_order, rejected, len(refused) - len(rejected))

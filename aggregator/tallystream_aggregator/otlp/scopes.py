@@ -22,7 +22,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from tallystream.metric_types import NAMES
 from tallystream.record import MAX_COUNT, Counter, Metric
 from tallystream.ulid import ulid
-from tallystream_aggregator.counters import Counters
+from tallystream_aggregator.counters import Counters, SnapshotMetrics
 from tallystream_aggregator.otlp.identity import texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
 from tallystream_aggregator.otlp.wire import BYTES, FIXED64, fields_of
@@ -59,18 +59,12 @@ _NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_D
 
 
 class Group(msgspec.Struct, gc=False):
-    """The metrics of the points of a life with one time. Times are epoch ns. `known` are those of known counters."""
+    """The metrics of the points of a life with one time. Times are epoch ns."""
 
     life: str
     start_ns: int
     time_ns: int
-    listed: list[Metric]
-    known: Counters | None = None
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """All metrics."""
-        return self.listed if self.known is None else self.known.metrics
+    metrics: SnapshotMetrics
 
 
 class ScopePoints(NamedTuple):
@@ -256,32 +250,28 @@ class _Together:
         ):
             return None
         if self._are_counters:
-            counters = Counters(self._metrics, numbers)  # type: ignore[arg-type]  # counters
-            return Group(_life(scope_id, start_ns), start_ns, time_ns, [], counters) if min(numbers) >= 0 else None
-        lowest = 0 if self._starts_at else -_LARGEST
-        if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
-            return None
-        listed = list(map(_with_value, self._metrics, numbers))
-        return Group(_life(scope_id, start_ns), start_ns, time_ns, listed)
-
-
-def _groups(scope_id: bytes, starts: Sequence[int], times: Sequence[int], metrics: Iterable[Metric]) -> list[Group]:
-    """Return the metrics of points by their start time and time, in the order in which these first occur."""
-    found: defaultdict[tuple[int, int], list[Metric]] = defaultdict(list)
-    for start, time, metric in zip(starts, times, metrics, strict=True):
-        found[start, time].append(metric)
-    return [Group(_life(scope_id, start), start, time, own) for (start, time), own in found.items()]
+            if min(numbers) < 0:
+                return None
+            metrics: SnapshotMetrics = Counters(self._metrics, numbers)  # type: ignore[arg-type]  # counters
+        else:
+            lowest = 0 if self._starts_at else -_LARGEST
+            if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
+                return None
+            metrics = list(map(_with_value, self._metrics, numbers))
+        return Group(_life(scope_id, start_ns), start_ns, time_ns, metrics)
 
 
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
+    """Return points by their start time and time, in the order in which these first occur."""
+    found: defaultdict[tuple[int, int], list[Metric]] = defaultdict(list)
     rejected: list[RejectedPoint] = []
-    taken: list[tuple[int, int, Metric]] = []
     for point in points:
         if isinstance(point, RejectedPoint):
             rejected.append(point)
         else:
-            taken += [(point.start_ns, point.time_ns, metric) for metric in point.metrics]
-    return ScopePoints(_groups(scope_id, *zip(*taken, strict=True)) if taken else [], rejected)
+            found[point.start_ns, point.time_ns] += point.metrics
+    groups = [Group(_life(scope_id, start), start, time, metrics) for (start, time), metrics in found.items()]
+    return ScopePoints(groups, rejected)
 
 
 def _id(scope: InstrumentationScope) -> bytes:

@@ -65,7 +65,8 @@ def apply_snapshot(
     elif snapshot.seq <= before:
         _apply_stale(rows, life, message, record)
     else:
-        refused.add_decoded(message.rejected, message.more_rejected)
+        if message.rejected:
+            refused.add_decoded(message.rejected, message.more_rejected)
         _apply_newer(rows, life, message, record, refused)
         if message.over_limit:
             what = f"{message.over_limit} metrics"
@@ -153,7 +154,8 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
             rows.rows_to_block(life, part, numbers)
         for limit, number in over_limits.items():
             refused.add(rows.refuse(life, limit, f"{number} metrics", record))
-    rows.include(life, part, record, message.value if as_block else None)
+    life.offsets[part] = record.offset
+    rows.records.change(life, part, message.value if as_block else None)
     rows.lives.set_seq(life, part, snapshot.seq)
 
 
@@ -183,16 +185,16 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     snapshot = message.snapshot
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else rows.layouts.layout_for(block)
-    counts = None if layout is None else layout.counts(message)
+    counts = None if layout is None else layout.counts(message.metrics)
     if block is None or layout is None or counts is None:
         return False
     differences = list(map(operator.sub, counts, layout.unpack(block.counts)))
-    if min(differences, default=0) < 0:
+    if differences and min(differences) < 0:
         return False
     if layout.others:
         before, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
         old = [(row.values, row.sketch) for row in others]
-        new = list(stored(layout.others_of(snapshot.metrics)))
+        new = list(stored(layout.others_of(message.metrics)))
         if {row.seq for row in others} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
             return False
         rows.sums.replace_current(life, layout.others, list(zip(old, new, strict=True)))  # type: ignore[arg-type]  # none is refused
@@ -216,7 +218,7 @@ def replace_rows(
     over_limit: Counter[str] = Counter()
     accepted: list[int] = []
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
-    metrics = message.metrics
+    metrics = list(message.metrics)
     for metric, found in zip(metrics, stored(metrics), strict=True):
         if isinstance(found, ValueError):
             refused.add_metric(found, partial(_json, metric))

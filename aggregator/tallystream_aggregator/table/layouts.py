@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from tallystream.record import CLASSES, Counter, Metric
+from tallystream_aggregator.counters import Counters
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tallystream_aggregator.counters import SnapshotMetrics
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.records.decode import DecodedSnapshot
     from tallystream_aggregator.table.state import Life
 
 MIN_METRICS = 2
@@ -72,9 +73,9 @@ class Layout:
         self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers
-        self._known: tuple[Counter, ...] = ()  # the last known counters that fit
-        self._template: str | None = None
-        self._sort: Callable[[Sequence[int | str]], tuple[int | str, ...]]
+        self._named: tuple[Counter, ...] = ()  # those of the last `Counters` that are its own
+        self._template: bytes | None = None
+        self._sort: Callable[[Sequence[int | bytes]], tuple[int | bytes, ...]]
         self._index_of: dict[int, int] | None = None
 
     @property
@@ -84,13 +85,12 @@ class Layout:
             self._index_of = {number: index for index, number in enumerate(self.counters)}
         return self._index_of
 
-    def counts(self, message: DecodedSnapshot) -> Sequence[int] | None:
-        """Return the counts of the counters in a snapshot, or None if it has not the layout's metrics in its order."""
-        metrics, known = message.snapshot.metrics, message.known
-        if known is not None:
-            if known.named is not self._known and self._matches(known.named):
-                self._known = known.named
-            return known.counts if known.named is self._known else None
+    def counts(self, metrics: SnapshotMetrics) -> Sequence[int] | None:
+        """Return the counts of the counters among metrics, or None if they are not the layout's, in its order."""
+        if isinstance(metrics, Counters):
+            if metrics.named is not self._named and self._matches(metrics.named):
+                self._named = metrics.named
+            return metrics.counts if metrics.named is self._named else None
         if not self._matches(metrics):
             return None
         if not self.others:
@@ -104,25 +104,27 @@ class Layout:
             and (list(map(_tags_of, metrics)) == self._tags if self._has_tags else not any(map(_tags_of, metrics)))
         )
 
-    def others_of(self, metrics: list[Metric]) -> list[Metric]:
+    def others_of(self, metrics: SnapshotMetrics) -> list[Metric]:
         """Return the metrics of other types in a snapshot that fits."""
-        return [metrics[at] for at in self._places_of_others]
+        listed = list(metrics)
+        return [listed[at] for at in self._places_of_others]
 
-    def text(self, counts: Sequence[int], others: Sequence[str]) -> str:
-        """Return all rows as JSON, by number. `others` are the values of the other types, as fields of JSON."""
+    def json(self, counts: tuple[int, ...], others: Sequence[bytes]) -> bytes:
+        """Return all rows as a list in JSON, by number. `others` are the values of the other types, as its fields."""
         if self._template is None:
-            self._template = ",".join(map(self._slot, sorted(range(len(self.numbers)), key=self.numbers.__getitem__)))
+            slots = map(self._slot, sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
+            self._template = b"[" + b",".join(slots) + b"]"
             places = {number: place for place, number in enumerate((*self.counters, *self.others))}
             self._sort = itemgetter(*map(places.__getitem__, self.sorted))
         if not others and self.is_sorted:
-            return self._template % tuple(counts)
+            return self._template % counts
         return self._template % self._sort([*counts, *others])
 
-    def _slot(self, at: int) -> str:
+    def _slot(self, at: int) -> bytes:
         kind, tags = self._classes[at], tuple(self._tags[at].items())
         ends = around_values(("", self._names[at], _NAMES[kind], tags))
-        head, tail = (text.replace("%", "%%") for text in ends)
-        return f'{head}"count":%d{tail}' if kind is Counter else f"{head}%s{tail}"
+        value = b'"count":%d' if kind is Counter else b"%b"
+        return value.join(end.replace(b"%", b"%%") for end in ends)
 
 
 class Layouts:
@@ -206,8 +208,8 @@ def metric_count(life: Life) -> int:
     return len(life.rows) + counters
 
 
-def around_values(metric: MetricId) -> tuple[str, str]:
+def around_values(metric: MetricId) -> tuple[bytes, bytes]:
     """Return what is before and after the values in a metric as JSON."""
     _, name, kind, tags = metric
     tail: dict[str, Any] = {"name": name, "tags": dict(tags)} if tags else {"name": name}
-    return f'{{"type":"{kind}",', "," + _encode(tail)[1:].decode()
+    return f'{{"type":"{kind}",'.encode(), b"," + _encode(tail)[1:]

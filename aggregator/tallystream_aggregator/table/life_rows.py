@@ -180,14 +180,11 @@ class LifeRows:
         for life in self.lives.pop_silent():
             self.sums.set_living(life, living=False)
 
-    def include(self, life: Life, part: int, record: Record, value: bytes | None = None) -> None:
-        """Note that a part of a life includes a record now, and publish it with the next rows.
-
-        `value` is that of the record if it has exactly the part's metrics.
-        """
+    def include(self, life: Life, part: int, record: Record) -> None:
+        """Note that a part of a life includes a record now, and publish it with the next rows."""
         if life.partition == record.partition_name:  # offsets of another partition have another order
             life.offsets[part] = record.offset
-        self.records.change(life, part, value)
+        self.records.change(life, part)
 
     def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""

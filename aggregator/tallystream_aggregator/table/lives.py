@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SHORT_FORM_LIFE = ""
 
-FEW_LIVES = 8
-"""Most instances have one life or two. Up to so many are visited when something is asked of all of them."""
+FEW_LIVES = 16
+"""Most instances have one life or two, those of OTLP often ten. Up to so many are visited when all are asked for."""
 
 MIN_ADDED = 1_000
 """So many entries of lives that are gone, or are there twice, are left alone."""
@@ -237,10 +237,11 @@ class Lives:
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
         self.changed[life] = None
-        if not life.living:
-            self.instances.will_change(life)
+        if life.living:
+            return
+        self.instances.will_change(life)
         index = self._indexes.get(life.instance)
-        if index is not None:
+        if index is not None:  # it may be empty
             index.apps[life.app].filled[life.life] = life
 
     def set_living(self, life: Life, *, living: bool) -> None:
@@ -263,12 +264,12 @@ class Lives:
 
     def set_last_seen(self, life: Life, partition: str, clock_ms: int, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
-        deadline_ms, seen_ms = life.deadline_ms, life.last_seen_ms
+        seen_ms, before_ms = life.last_seen_ms, life.every_ms
         life.last_seen_ms, life.every_ms = clock_ms, every_ms
         if life.partition != partition:
             life.partition = partition
             self._set_due(life)
-        elif life.deadline_ms < deadline_ms:
+        elif every_ms < before_ms:  # it may be due earlier, as time does not go back in a partition
             self._silence.add(life)
         index = self._indexes.get(life.instance)
         if index is not None:
@@ -332,11 +333,12 @@ class Lives:
         lives: dict[str, dict[LifeName, Life]] = {}
         gone: set[LifeId] = set()
         for life in self.changed:
-            known = self.find(life.app, life.instance, life.life)  # perhaps a later one of the same name
+            name = life.name
+            known = self._state.lives.get(life.instance, _NO_LIVES).get(name)  # perhaps a later one of the same name
             if known is None:
                 gone.add(life.id)
             else:
-                lives.setdefault(life.instance, {})[life.name] = known
+                lives.setdefault(life.instance, {})[name] = known
         self.changed = {}
         return lives, sorted(gone)
 

@@ -20,7 +20,7 @@ import msgspec
 from tallystream.metric_types import NAMES
 from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
-from tallystream_aggregator.table.layouts import around_values, counts_of
+from tallystream_aggregator.table.layouts import around_values
 from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -35,7 +35,11 @@ MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
 
 
-class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+class _Versioned(msgspec.Struct, kw_only=True, tag_field="v", tag=1):
+    """A row begins with its version, 1."""
+
+
+class LifeRow(_Versioned, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`. Times are in epoch ms of the partition's clock.
 
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
@@ -49,7 +53,6 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     too large.
     """
 
-    v: int = 1
     app: str
     instance: str
     life: str
@@ -76,10 +79,9 @@ OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tag
 """Fields of a `State` that the row of its shard has, too."""
 
 
-class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
+class ForgottenRow(_Versioned, omit_defaults=True, kw_only=True):
     """A shard's sums of one metric over forgotten lives. `held` are their partial sums, which have its type."""
 
-    v: int = 1
     shard: int
     app: str
     name: str
@@ -87,7 +89,7 @@ class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     held: PartialSum
 
 
-class ShardRow(msgspec.Struct, kw_only=True):
+class ShardRow(_Versioned, kw_only=True):
     """The progress of a shard of a table with this number of `shards`.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
@@ -97,7 +99,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     `sum_tags` are the tags that the sums have.
     """
 
-    v: int = 1
     shard: int = 0
     shards: int = 1
     clocks: dict[str, int]
@@ -122,7 +123,7 @@ class TableRecord(msgspec.Struct, gc=False):
 
     def value(self) -> bytes | None:
         """The record's value, None for a deletion."""
-        return None if self.row is None else _encode(self.row)
+        return None if self.row is None else _json.encode(self.row)
 
 
 class _Metrics(msgspec.Struct):
@@ -135,24 +136,19 @@ _decode_metrics = msgspec.json.Decoder(_Metrics).decode
 _json = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-def _encode(row: LifeRow | ForgottenRow | ShardRow) -> bytes:
-    body = _json.encode(row)
-    return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
-
-
 class RowRecords:
     """The records of lives and forgotten sums that have changed since they were last taken."""
 
     def __init__(self, state: State, layouts: Layouts) -> None:
         self._state, self._layouts = state, layouts
-        self._changed: dict[Life, dict[int, bytes | None]] = {}
+        self._changed: dict[tuple[Life, int], bytes | None] = {}
         self._forgotten: dict[int, MetricId] = {}
         self._deleted: list[TableRecord] = []
         self.bytes = 0
         """The size of the records that are kept for them."""
 
     def __len__(self) -> int:
-        """The number of lives that have changed."""
+        """The number of parts of lives that have changed."""
         return len(self._changed)
 
     def change(self, life: Life, part: int, value: bytes | None = None) -> None:
@@ -160,9 +156,9 @@ class RowRecords:
 
         `value` is a record with the snapshot whose metrics are the part's newest ones, as the table has them now.
         """
-        parts = self._changed.setdefault(life, {})
-        self.bytes += len(value or b"") - len(parts.get(part) or b"")
-        parts[part] = value
+        key = life, part
+        self.bytes += len(value or b"") - len(self._changed.get(key) or b"")
+        self._changed[key] = value
 
     def change_all(self, lives: Iterable[Life]) -> None:
         """Return the records of all parts of these lives with the next ones."""
@@ -172,9 +168,9 @@ class RowRecords:
 
     def delete(self, life: Life) -> None:
         """Delete the records of a life that is removed with the next ones."""
-        for value in self._changed.pop(life, {}).values():
-            self.bytes -= len(value or b"")
         parts = sorted({*life.parts, *life.offsets} or {0})
+        for part in parts:
+            self.bytes -= len(self._changed.pop((life, part), None) or b"")
         self._deleted += [TableRecord(_life_key(life, part), None) for part in parts]
 
     def change_forgotten(self, number: int) -> None:
@@ -183,7 +179,7 @@ class RowRecords:
 
     def pop(self) -> list[TableRecord]:
         """Return the records, and clear the list."""
-        rows = [self._row(life, *one) for life, parts in self._changed.items() for one in parts.items()]
+        rows = [self._row(life, part, value) for (life, part), value in self._changed.items()]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
         found = {row.key: row for row in (*self._deleted, *rows, *sums)}
         self._deleted, self._changed, self._forgotten, self.bytes = [], {}, {}, 0
@@ -203,8 +199,8 @@ class RowRecords:
         elif value is not None and layout.is_sorted and not life.baselines:
             numbers, content = layout.sorted, bytes(_decode_metrics(value).metrics)
         else:
-            others = [_values_json(metrics[number][2], rows[number]) for number in layout.others]
-            numbers, content = layout.sorted, _listed([layout.text(counts_of(block), others)])
+            others = [_values_json(metrics[number][2], rows[number]) for number in layout.others] if rows else []
+            numbers, content = layout.sorted, layout.json(layout.unpack(block.counts), others)
         found = _life_row(life, part)
         left_out = b""
         if life.baselines and not part:
@@ -216,13 +212,15 @@ class RowRecords:
         elif numbers:
             found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # written as it is
             older = {number: row.seq for number, row in rows.items() if row.seq != seq} if rows else {}
-            found.older = {at: older[number] for at, number in enumerate(numbers) if number in older} if older else {}
-            found.last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
+            if older:
+                found.older = {at: older[number] for at, number in enumerate(numbers) if number in older}
+            if not life.life:
+                found.last = [int(rows[number].values[1] or 0) for number in numbers]
         return TableRecord(_life_key(life, part), found)
 
 
-def _listed(metrics: Iterable[str]) -> bytes:
-    return f"[{','.join(metrics)}]".encode()
+def _listed(metrics: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(metrics) + b"]"
 
 
 def _life_key(life: Life, part: int) -> bytes:
@@ -272,16 +270,16 @@ def shard_row(state: State, counts: dict[str, int]) -> TableRecord:
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
-def metric_json(metric: MetricId, row: Row) -> str:
+def metric_json(metric: MetricId, row: Row) -> bytes:
     """Return a metric as JSON, in the form of the record."""
     head, tail = around_values(metric)
-    return f"{head}{_values_json(metric[2], row)}{tail}"
+    return head + _values_json(metric[2], row) + tail
 
 
-def _values_json(kind: str, row: Row) -> str:
+def _values_json(kind: str, row: Row) -> bytes:
     """Return the values of a metric as fields of JSON."""
     pairs = zip(NAMES[kind], row.values, strict=False)  # the short form has one more
     fields: dict[str, Any] = {name: value for name, value in pairs if value is not None}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
-    return _json.encode(fields)[1:-1].decode()
+    return _json.encode(fields)[1:-1]

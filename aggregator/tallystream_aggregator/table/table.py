@@ -89,7 +89,7 @@ class Table:
 
     @property
     def waiting(self) -> int:
-        """How many lives with rows, dead letters and events wait until they are taken."""
+        """How many parts of lives with rows, dead letters and events wait until they are taken."""
         return len(self._rows.records) + len(self._dead) + len(self._rows.events)
 
     @property
@@ -228,12 +228,10 @@ class Table:
             return
         refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
         limit = self.settings.max_metrics
-        for one in found.snapshots:
-            snapshot, known = one.snapshot, one.known
-            over_limit = max(0, len(snapshot.metrics if known is None else known.counts) - limit)
-            if over_limit:
-                snapshot.metrics, known = [*one.metrics[:limit]], None
-            message = DecodedSnapshot(snapshot, over_limit=over_limit, is_baseline=one.is_baseline, known=known)
+        for snapshot, metrics, is_baseline in found.snapshots:
+            message = DecodedSnapshot(snapshot, metrics, is_baseline=is_baseline)
+            if len(metrics) > limit:
+                message.metrics, message.over_limit = [*metrics][:limit], len(metrics) - limit
             apply_snapshot(self._rows, instance, message, record, refused)
 
     def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> int:

@@ -1,4 +1,4 @@
-"""`page`, `lag show` and `lag collect`."""
+"""`page`, `alert`, `lag show` and `lag collect`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ def page(
     raise typer.Exit(run(settings))
 
 
+def alert(
+    *,
+    webhook: Annotated[
+        str, typer.Option(metavar="URL", help="The URL to post to, as in http://alertmanager:9093/api/v2/alerts.")
+    ],
+    store: o.LocalStore = None,
+    every: Annotated[float, typer.Option(help="Seconds between two posts, 1 to 120.")] = 30.0,
+    once: Annotated[bool, typer.Option("--once", help="Post once and end.")] = False,
+) -> None:
+    """Post the alerts to an Alertmanager, by the state in the store, without Grafana.
+
+    Exit code: 0 after SIGTERM or Ctrl-C. With --once: 0 the alerts are posted, or there are none; 1 they are not; 3 the
+    store can't be read.
+    """
+    from tallystream_dashboards.alerts import AlertSettings, run
+
+    settings = AlertSettings(store=discovery.readable_store(store), webhook=webhook, every_s=every, once=once)
+    raise typer.Exit(run(settings))
+
+
 def lag_show(
     group: Annotated[
         str | None, typer.Argument(help="Show the partitions of this group; by default all groups.")
@@ -119,7 +139,7 @@ def lag_collect(
     ] = 24.0,
     http_port: Annotated[
         int | None,
-        typer.Option(help="Serve /metrics, /v1/groups, /healthz and /readyz on this port; 0 selects a free port."),
+        typer.Option(help="Serve /metrics, /v1/…, /healthz and /readyz on this port; 0 selects a free port."),
     ] = None,
     http_address: o.HttpAddress = "127.0.0.1",
     ready_file: o.ReadyFile = None,
@@ -128,6 +148,7 @@ def lag_collect(
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules
+    from tallystream_dashboards.store_api import routes
 
     settings = CollectSettings(
         store=StoreSettings.parse(store, retention_days=retention_days).require_readable(),
@@ -143,4 +164,4 @@ def lag_collect(
         options=o.kafka_options(kafka, os.environ),
         ready_file=ready_file,
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(settings, routes(settings.store)))

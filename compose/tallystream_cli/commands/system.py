@@ -91,7 +91,7 @@ def status(
     all_up = state is not None and state.up and all(one.state == "up" for one in components)
     if json:
         content = {"data": str(data.absolute()), "running": state is not None, "up": all_up}
-        addresses = {name: getattr(state, name, "") for name in ("bootstrap_servers", "page_url", "store")}
+        addresses = {name: getattr(state, name, "") for name in ("bootstrap_servers", "page_url", "api_url", "store")}
         listed = [{name: getattr(one, name) for name in ("name", "state", "restarts", "pid")} for one in components]
         sys.stdout.write(json_.dumps({**content, **addresses, "components": listed}) + "\n")
     elif state is None:
@@ -99,7 +99,9 @@ def status(
     else:
         rows = [(one.name, one.state, str(one.restarts), str(one.pid or "")) for one in components]
         sys.stdout.write(aligned([("component", "state", "restarts", "process"), *rows], right=(2,)))
-        sys.stdout.write(f"broker {state.bootstrap_servers}, page {state.page_url}, store {state.store}\n")
+        sys.stdout.write(f"broker {state.bootstrap_servers}, store {state.store}\n")
+        if state.page_url:
+            sys.stdout.write(f"page {state.page_url}, JSON {state.api_url}/v1/problems\n")
     raise typer.Exit(0 if all_up else 1)
 
 
@@ -108,7 +110,7 @@ def demo(
     events: Annotated[
         int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes less than a minute.")] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[
@@ -151,7 +153,7 @@ def _run(data: Path, options: Mapping[str, Any]) -> int:
         try:
             system.start()
             _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
-            _say(f"page {system.page_url}")
+            _say(f"page {system.page_url}, JSON {system.api_url}/v1/problems")
             system.run()
         except KeyboardInterrupt:
             pass

@@ -1,1 +1,1 @@
-"""The demonstration: a million real events, two consumers, a kill between report and commit, and exact sums."""
+"""The demonstration: a million real events, two consumers, four kills, and exact sums."""

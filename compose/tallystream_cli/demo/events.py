@@ -13,7 +13,7 @@ import io
 import sys
 import zipfile
 from importlib.util import find_spec
-from itertools import islice
+from itertools import cycle, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream.process.signals import SignalSafeEvent
 
@@ -92,13 +92,6 @@ def _event(row: tuple[str, ...], encode: Callable[[object], bytes]) -> Event:
     return Event(f"{carrier}{number}".encode(), encode(flight))
 
 
-def repeat(events: Sequence[Event], number: int) -> Iterator[Event]:
-    """Yield `number` events in order, from the first again after the last."""
-    while number > 0:
-        yield from islice(events, number)
-        number -= len(events)
-
-
 def create_topic(bootstrap_servers: str) -> None:
     """Create the topic.
 
@@ -113,7 +106,7 @@ def create_topic(bootstrap_servers: str) -> None:
 def send(
     bootstrap_servers: str, events: Sequence[Event], number: int, *, progress: Callable[[int], object] = lambda _: None
 ) -> None:
-    """Send `number` events, and return when the broker has acknowledged all of them.
+    """Send `number` events, from the first again after the last, and return when the broker has all of them.
 
     `progress` gets the number of sent events. Delivery: exactly once, by librdkafka's idempotent producer.
 
@@ -131,14 +124,14 @@ def send(
             "bootstrap.servers": bootstrap_servers,
             "enable.idempotence": True,
             "linger.ms": 20,
-            "batch.size": 1_000_000,
+            "batch.num.messages": 200,  # more would be fetched ahead by each consumer
             "compression.type": "lz4",
             "queue.buffering.max.messages": 2 * MAX_QUEUED,
             # Reports of a million deliveries would cost more than the deliveries.
             "delivery.report.only.error": True,
         }
     )
-    stream, sent = repeat(events, number), 0
+    stream, sent = islice(cycle(events), number), 0
     while chunk := list(islice(stream, CHUNK)):
         for key, value in chunk:
             while len(producer) >= MAX_QUEUED:

@@ -1,13 +1,12 @@
 """The journal of a consumer of the demonstration: what it processed, counted independently of any metric.
 
 A journal has one line of JSON for each event, appended in one write, so a kill leaves only whole lines. The kinds are
-`batch` (a batch is processed: its counts and offsets), `acknowledged` (the broker has acknowledged its report), `hold`
-(the process waits to be killed) and `committed`.
+`processed` (the work on these records is done), `counted` (the broker has acknowledged the report of a batch),
+`committed`, and `stopped` (the process has taken these records, and waits to be killed).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -17,81 +16,64 @@ from tallystream.decoding import json_decoder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Kind = Literal["batch", "acknowledged", "hold", "committed"]
+Kind = Literal["processed", "counted", "committed", "stopped"]
 Span = tuple[int, int, int]
 """(partition, first offset, offset after the last)"""
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A line about batch `n`, a number that no other batch of the instance has.
+    """A line about the records in `spans`.
 
-    `delays` is the number of events that have a delay, and `delay_sum` the sum of the delays in minutes.
+    `delays` is the number of counted events that have a delay, and `delay_sum` the sum of the delays in minutes.
     """
 
     kind: Kind
-    n: int
+    spans: list[Span] = []
     delays: int = 0
     delay_sum: int = 0
-    spans: list[Span] = []
-
-    @property
-    def count(self) -> int:
-        """The number of events of the batch."""
-        return sum(end - first for _, first, end in self.spans)
 
     def text(self) -> bytes:
         """Return the line, to be appended in one write. Then the operating system has it, whatever is killed."""
         return msgspec.json.encode(self) + b"\n"
 
 
-@dataclass(slots=True)
-class Batch:
-    """A batch that was processed, and the kinds of the other lines about it."""
-
-    line: Line
-    marks: set[Kind] = field(default_factory=set)
-
-
 _decode = json_decoder(Line)
 
 
-def parse(text: bytes) -> list[Batch]:
-    """Return the batches of one journal in order, without a last line that is not complete."""
-    batches: dict[int, Batch] = {}
+def parse(text: bytes) -> list[Line]:
+    """Return the lines of one journal in order, without a last line that is not complete."""
     complete, _, _ = text.rpartition(b"\n")
-    for line in map(_decode, complete.splitlines()):
-        if line.kind == "batch":
-            batches[line.n] = Batch(line)
-        else:
-            batches[line.n].marks.add(line.kind)
-    return list(batches.values())
+    return [_decode(line) for line in complete.splitlines()]
 
 
-def processed(batches: Iterable[Batch]) -> int:
-    """Return the number of processed records; a record that was processed twice counts twice."""
-    return sum(batch.line.count for batch in batches)
+def of_kind(lines: Iterable[Line], kind: Kind) -> list[Line]:
+    """Return the lines of one kind in order."""
+    return [line for line in lines if line.kind == kind]
 
 
-def acknowledged(batches: Iterable[Batch]) -> int:
-    """Return the number of processed records whose report the broker acknowledged."""
-    return processed(batch for batch in batches if "acknowledged" in batch.marks)
+def records(lines: Iterable[Line]) -> int:
+    """Return the number of records; a record that is in two lines counts twice."""
+    return sum(end - first for line in lines for _, first, end in line.spans)
 
 
-def held(batches: Iterable[Batch]) -> int:
-    """Return the number of records in batches that were reported, but held and never committed."""
-    return processed(batch for batch in batches if "hold" in batch.marks and "committed" not in batch.marks)
-
-
-def covered(batches: Iterable[Batch]) -> int:
-    """Return the number of different processed records: the size of the union of all offset ranges."""
+def different(lines: Iterable[Line]) -> int:
+    """Return the number of different records: the size of the union of all offset ranges."""
     total, at = 0, (-1, 0)
-    for partition, first, end in sorted(span for batch in batches for span in batch.line.spans):
+    for partition, first, end in sorted(span for line in lines for span in line.spans):
         reached = at[1] if at[0] == partition else 0
         total += max(0, end - max(first, reached))
         at = (partition, max(reached, end))
     return total
 
 
-def duplicates(batches: Sequence[Batch]) -> int:
-    """Return how often a record was processed again."""
-    return processed(batches) - covered(batches)
+def repeated(lines: Sequence[Line]) -> int:
+    """Return how often a record is in the lines again."""
+    return records(lines) - different(lines)
+
+
+def ends(lines: Iterable[Line]) -> dict[int, int]:
+    """Return the end offset of each partition."""
+    found: dict[int, int] = {}
+    for partition, _, end in (span for line in lines for span in line.spans):
+        found[partition] = max(end, found.get(partition, 0))
+    return found

@@ -1,23 +1,21 @@
-"""The results of the demonstration: every number from its own source, and the table that compares them."""
+"""The results of the demonstration: the table that compares the numbers of its sources. Pure."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_aggregator.verify import job
 from tallystream_cli.demo import journal
-from tallystream_cli.demo.app import BATCH, DELAY, PROCESSED
-from tallystream_cli.demo.sums import positions_covered, read_points
+from tallystream_cli.demo.app import BATCH, DELAY, PROCESSED, WINDOWS
+from tallystream_cli.demo.sums import counted
+from tallystream_dashboards.data.compare import Bounds, compare
+from tallystream_dashboards.data.sides import taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.verify.check import Outcome
-    from tallystream_cli.demo.sums import Key, SumsReader, Values
+    from tallystream_cli.demo.sums import Key, Values
 
 
 class Row(NamedTuple):
@@ -30,62 +28,64 @@ class Row(NamedTuple):
     agrees: bool | None = None
 
 
-class Found(NamedTuple):
-    """What each source has: the number of events sent, the batches of the journals, the sums, the store, `verify`.
+class Duplicates(NamedTuple):
+    """How often records were processed and counted again, by the journals, and the bounds of the first by the sums.
 
-    `sums` and `store` are the fields of every sum by metric. `decreases` counts the sums of flights.processed that were
-    lower than the one before.
+    The lower bound is what the sums say was counted twice, and exact.
+    """
+
+    processed: int = 0
+    counted: int = 0
+    by_sums: Bounds = Bounds(0, 0)
+
+
+def twice(lines: Sequence[journal.Line], sums: Mapping[Key, Values]) -> Duplicates:
+    """Return it for everything that was counted by now. The sums are judged as by `tallystream compare`."""
+    processed, again = journal.of_kind(lines, "processed"), journal.of_kind(lines, "counted")
+    by_sums = compare(None, counted(sums, PROCESSED), taken=counted(sums, taken_of(PROCESSED))).processed_twice
+    return Duplicates(journal.repeated(processed), journal.repeated(again), by_sums)
+
+
+class Found(NamedTuple):
+    """What each source has: the number of events sent, the lines of the journals, the sums, the store, `verify`.
+
+    `kills` is what was processed twice after each kill, in the order of `WINDOWS`. `sums` and `store` are the fields of
+    every sum by metric. `decreases` counts the sums of flights.processed that were lower than the one before.
     """
 
     sent: int
-    batches: Sequence[journal.Batch]
+    lines: Sequence[journal.Line]
+    kills: Sequence[Duplicates]
     sums: Mapping[Key, Values]
     decreases: int
     store: Mapping[Key, Values]
     verified: Outcome
 
-    def total(self, name: str, field: str) -> int:
-        """Return a field of a metric, added up over its tags."""
-        return int(sum(values[field] for key, values in self.sums.items() if key[1] == name and field in values))
-
-
-def collect(
-    batches: Sequence[journal.Batch], bootstrap_servers: str, sums: SumsReader, store: StoreSettings, *, sent: int
-) -> Found:
-    """Return what each source has, when everything is summed and shipped.
-
-    Raises:
-        TallystreamError, KafkaException, SinkUnavailableError: a source can't be read.
-    """
-    values = sums.values()
-    with closing(open_reader(store)) as reader:
-        in_store = read_points(reader, values)
-    return Found(sent, batches, values, sums.decreases, in_store, job.run(Cluster(bootstrap_servers)))
-
 
 def rows(found: Found) -> list[Row]:
     """Return the table."""
-    batches, verified, total = found.batches, found.verified, found.total
-    processed = total(PROCESSED, "count")
-    twice, held, acknowledged = processed - found.sent, journal.held(batches), journal.acknowledged(batches)
-    different = journal.covered(batches)
-    delays = sum(batch.line.delays for batch in batches)
-    minutes = sum(batch.line.delay_sum for batch in batches)
+    verified, batches = found.verified, journal.of_kind(found.lines, "counted")
+    by_sums, different = counted(found.sums, PROCESSED), journal.different(batches)
+    kills, in_all = [Duplicates(), *found.kills], twice(found.lines, found.sums)
+    delays = sum(batch.delays for batch in batches)
+    minutes = sum(batch.delay_sum for batch in batches)
+    summed = int(sum(values["sum"] for key, values in found.sums.items() if key[1] == DELAY))
     wrong = [f"{one.identity} {one.field}: {one.published} and {one.replayed}" for one in verified.differences]
     in_store = differences(found.sums, found.store)
     return [
-        Row("events sent", _text(found.sent)),
-        _equal("processed, by the sums", processed, "by the journals", journal.processed(batches)),
-        _equal("processed twice, by the sums", twice, "by the journals' offsets", journal.duplicates(batches)),
-        _at_most("in the batch that app-2 held when it was killed", held, "those processed twice, above zero", twice),
-        _equal("different events, by the positions", positions_covered(found.sums), "by the journals", different),
+        Row("events sent", f"{found.sent:,}"),
+        *(_twice(f"kill {where}", *pair) for where, pair in zip(WINDOWS.values(), pairwise(kills), strict=True)),
+        _twice("in all", Duplicates(), in_all),
+        _fewer("counted twice", in_all.counted, "processed twice", in_all.processed),
+        _equal("counted, by the sums", by_sums.count, "by the journals", journal.records(batches)),
+        _equal("counted twice, by the sums", by_sums.count - found.sent, "by the journals' offsets", in_all.counted),
+        _equal("different events, by the positions", by_sums.count - by_sums.surplus, "by the journals", different),
         _equal("different events, by the journals", different, "events sent", found.sent),
-        _equal("flights with a delay, by the sums", total(DELAY, "count"), "by the journals", delays),
-        _equal("minutes of delay, by the sums", total(DELAY, "sum"), "by the journals", minutes),
-        _equal("batches, by the sums", total(BATCH, "count"), "by the journals", len(batches)),
+        _equal("flights with a delay, by the sums", counted(found.sums, DELAY).count, "by the journals", delays),
+        _equal("minutes of delay, by the sums", summed, "by the journals", minutes),
+        _equal("batches, by the sums", counted(found.sums, BATCH).count, "by the journals", len(batches)),
         _same(f"the sums of {verified.sums} metrics", "a replay of metrics", wrong, verified.sums),
         _same(f"the sums of {len(found.sums)} metrics", "the store", in_store, len(found.sums)),
-        _at_most("acknowledged increments, by the journals", acknowledged, "those in the sums", processed),
         _equal("decreases of flights.processed", found.decreases, "none", 0),
         _equal("dead letters", verified.letters or 0, "none", 0),
     ]
@@ -97,11 +97,22 @@ def exact(table: Sequence[Row]) -> bool:
 
 
 def _equal(what: str, value: int, against: str, other: int) -> Row:
-    return Row(what, _text(value), against, _text(other), value == other)
+    return Row(what, f"{value:,}", against, f"{other:,}", value == other)
 
 
-def _at_most(what: str, value: int, against: str, other: int) -> Row:
-    return Row(what, _text(value), f"at most {against}", _text(other), 0 < value <= other)
+def _fewer(what: str, value: int, against: str, other: int) -> Row:
+    # If not, a kill did not come in its window.
+    return Row(what, f"{value:,}", f"fewer than {against}, above zero", f"{other:,}", 0 < value < other)
+
+
+def _twice(what: str, before: Duplicates, after: Duplicates) -> Row:
+    """Return what was processed twice since `before`."""
+    processed, counted = after.processed - before.processed, after.counted - before.counted
+    least = after.by_sums.at_least - before.by_sums.at_least
+    most = (after.by_sums.at_most or 0) - (before.by_sums.at_most or 0)
+    certainty, other = ("exact", f"{most:,}") if least == most else ("a bound", f"{least:,} to {most:,}")
+    agrees = counted == least <= processed <= most
+    return Row(f"processed twice, {what}", f"{processed:,}", f"by the sums: {certainty}", other, agrees)
 
 
 def _same(what: str, against: str, differing: Sequence[str], compared: int) -> Row:
@@ -121,7 +132,3 @@ def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> l
             if one.get(name) != other.get(name)
         ]
     return found
-
-
-def _text(number: int) -> str:
-    return f"{number:,}"

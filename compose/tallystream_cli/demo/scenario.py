@@ -1,4 +1,4 @@
-"""The steps of the demonstration: send events, run two consumers, kill one between report and commit, restart it."""
+"""The steps of the demonstration: send events, run two consumers, kill one in each window, restart it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystream_cli.demo import app, events, journal
 from tallystream_cli.servers.process import POLL_S, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topics import Topics
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
 TIMEOUT_S = 30.0
 NO_PROGRESS_TIMEOUT_S = 180.0
-SLOW_S = 120
-"""Until app-2 is restarted, each consumer processes at most a 120th of the events per second. So events are left for
-app-2's second life even on a slow machine. Then both work at full speed."""
+SLOW_S = 240
+"""Until the last restart of app-2, each consumer processes at most a 240th of the events per second. So events are left
+for its last life even on a slow machine. Then both work at full speed."""
 
 
 class ScenarioError(TallystreamError):
@@ -41,19 +41,19 @@ class AppProcess(Server):
     def __init__(self, instance: str, folder: Path, options: Sequence[str]) -> None:
         super().__init__(instance, folder / f"{instance}.log")
         self._journal = folder / f"{instance}.journal"
-        self._hold_file = folder / f"{instance}.hold"
+        self._stop_file = folder / f"{instance}.stop-after"
         self._options = options
-        self._batches_before = 0
+        self._lines_before = 0
 
     def begin(self) -> None:
         """Start a process. None may be running."""
-        self._batches_before = len(self.batches())
-        own = ("--instance", self.name, "--journal", str(self._journal), "--hold-after-report", str(self._hold_file))
+        self._lines_before = len(self.lines())
+        own = ("--instance", self.name, "--journal", str(self._journal), "--stop-after", str(self._stop_file))
         self._spawn([sys.executable, "-m", "tallystream_cli.demo.app", *self._options, *own])
 
     def ready(self) -> bool:
         """Return whether the process has committed a batch."""
-        return any("committed" in batch.marks for batch in self.batches()[self._batches_before :])
+        return bool(journal.of_kind(self.lines()[self._lines_before :], "committed"))
 
     def check(self) -> None:
         """Check that the process runs, if it was started and not stopped.
@@ -65,19 +65,19 @@ class AppProcess(Server):
         if code is not None:
             raise ScenarioError(f"{self.name}: exited with code {code}; its last output:\n{self.last_output()}")
 
-    def batches(self) -> list[journal.Batch]:
-        """Return the batches in the journal."""
+    def lines(self) -> list[journal.Line]:
+        """Return the lines of the journal."""
         return journal.parse(self._journal.read_bytes()) if self._journal.exists() else []
 
-    def hold(self) -> None:
-        """Let the process stop between its next report and the commit."""
-        self._hold_file.touch()
+    def stop_after(self, last: str) -> None:
+        """Let the process stop in its next batch, after it did `last`."""
+        self._stop_file.write_text(last, encoding="utf-8")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL; the next one is not held."""
+        """Kill the process with SIGKILL; the next one does not stop."""
         super().kill()
         self._process = None
-        self._hold_file.unlink(missing_ok=True)
+        self._stop_file.unlink(missing_ok=True)
 
     def finish(self) -> None:
         """Stop the process with SIGTERM.
@@ -114,7 +114,7 @@ class Scenario:
         self._progress = progress
         self._full_speed_file = folder / "full-speed"
         options = (
-            *("--bootstrap-servers", bootstrap_servers, "--batch", str(batch)),
+            *("--bootstrap-servers", bootstrap_servers, "--batch", str(batch), "--session-timeout-ms", "3000"),
             *("--slow-until", str(self._full_speed_file), "--rate", str(number / SLOW_S)),
         )
         self.apps = [AppProcess(instance, folder, options) for instance in ("app-1", "app-2")]
@@ -130,18 +130,21 @@ class Scenario:
         instance.begin()
         self._wait_until(instance.ready, f"{instance.name} has committed a batch")
 
-    def kill(self) -> int:
-        """Kill app-2 between report and commit; when app-1 has taken over, return how many records app-2 held."""
+    def kill(self, last: str, topics: Topics) -> None:
+        """Kill app-2 after it did `last`, and return when app-1 has taken over and all that both counted is summed."""
         first, second = self.apps
-        second.hold()
-        self._wait_until(lambda: journal.held(second.batches()), "app-2 has reported a batch and not committed it")
+        second.stop_after(last)
+        self._wait_until(lambda: journal.of_kind(second.lines()[-1:], "stopped"), f"app-2 has stopped: {last}")
+        ends = journal.ends(second.lines()[-1:])
         second.kill()
-        held = [batch for batch in second.batches() if "hold" in batch.marks][-1]
-        ends = {partition: end for partition, _, end in held.line.spans}
-        self._wait_until(
-            lambda: _processed_up_to(ends, first.batches()), "app-1 has processed what app-2 had not committed"
-        )
-        return held.line.count
+
+        def taken_over() -> bool:
+            reached = journal.ends(journal.of_kind(first.lines(), "counted"))
+            return all(reached.get(partition, 0) >= end for partition, end in ends.items())
+
+        self._wait_until(taken_over, "app-1 has counted what app-2 had taken")
+        self._wait_committed(AGGREGATOR, topics.metrics)
+        self._sums.refresh()
 
     def finish(self) -> None:
         """Let both work at full speed until every event is committed, then stop them."""
@@ -160,6 +163,10 @@ class Scenario:
         """Kill the applications. May be called again."""
         for one in self.apps:
             one.kill()
+
+    def lines(self) -> list[journal.Line]:
+        """Return the lines of both journals."""
+        return [line for one in self.apps for line in one.lines()]
 
     def _wait_committed(self, group: str, topic: str) -> None:
         # The ends with what is not committed yet: the markers of a step become visible at different times.
@@ -195,13 +202,3 @@ class Scenario:
             if time.monotonic() > deadline:
                 raise ScenarioError(f"demo: waited {NO_PROGRESS_TIMEOUT_S:g} s in vain until {what}.")
             time.sleep(POLL_S)
-
-
-def _processed_up_to(ends: Mapping[int, int], batches: Sequence[journal.Batch]) -> bool:
-    """Return whether the acknowledged batches reach the end offset of each partition."""
-    reached: dict[int, int] = {}
-    for batch in batches:
-        if "acknowledged" in batch.marks:
-            for partition, _, end in batch.line.spans:
-                reached[partition] = max(end, reached.get(partition, 0))
-    return all(reached.get(partition, 0) >= end for partition, end in ends.items())

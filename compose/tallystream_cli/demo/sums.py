@@ -9,10 +9,12 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.shipping.tail import Tail
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream import broker as stream
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app import PROCESSED
+from tallystream_dashboards.data.compare import Counted, Place, Range
+from tallystream_dashboards.data.sides import positions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +27,6 @@ Values = dict[str, int | float]
 
 FIELDS = {
     "counter": ("count",),
-    "meter": ("count",),
     "histogram": ("count", "sum", "min", "max"),
     "timer": ("count", "sum", "min", "max"),
     "position": ("start", "position"),
@@ -43,7 +44,7 @@ class SumsReader:
         self.rows: dict[Key, sums.Sum] = {}
         self.decreases = 0
         broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
-        self._tail = Tail(broker, lambda: [Place(topic, 0)])
+        self._tail = Tail(broker, lambda: [stream.Place(topic, 0)])
 
     def refresh(self) -> None:
         """Read what is committed by now.
@@ -80,9 +81,14 @@ class SumsReader:
         self._tail.close()
 
 
-def positions_covered(values: Mapping[Key, Values]) -> int:
-    """Return the number of different offsets that the positions among the sums cover."""
-    return sum(int(row["position"]) - int(row["start"]) for key, row in values.items() if key[2] == "position")
+def counted(values: Mapping[Key, Values], name: str) -> Counted:
+    """Return what a counter has counted, and between which offsets."""
+    ranges = {
+        Place(tags["topic"], tags["partition"]): Range(int(row["start"]), int(row["position"]))
+        for key, row in values.items()
+        if key[1] == positions_of(name) and (tags := dict(key[3]))
+    }
+    return Counted(int(sum(row["count"] for key, row in values.items() if key[1] == name)), ranges)
 
 
 def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:

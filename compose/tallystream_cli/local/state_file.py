@@ -47,6 +47,7 @@ class SystemState(msgspec.Struct, omit_defaults=True):
     bootstrap_servers: str
     store: str
     page_url: str = ""
+    api_url: str = ""
     org: str = ""
     bucket: str = ""
     up: bool = False

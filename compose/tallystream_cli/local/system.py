@@ -100,7 +100,7 @@ class LocalSystem:
             env={state_file.FOLDER_ENV: str(data)},
         )
         self._store = store or StoreSettings("local", str(data / "store.db"))
-        self._page_port = page_port or free_port()
+        self._page_port, self._api_port = page_port or free_port(), free_port()
         self._lock: IO[bytes] | None = None
         self._up = False
         self._supervisor = Supervisor(self._components(), say=say, on_change=self._write_state, sleep=self._sleep)
@@ -114,6 +114,11 @@ class LocalSystem:
     def page_url(self) -> str:
         """The page's URL, empty if there is no page."""
         return f"http://127.0.0.1:{self._page_port}" if self._page else ""
+
+    @property
+    def api_url(self) -> str:
+        """The URL below which the lag collector serves `/v1/…`, empty if there is no collector."""
+        return f"http://127.0.0.1:{self._api_port}" if self._page else ""
 
     @property
     def store_spec(self) -> str:
@@ -196,7 +201,7 @@ class LocalSystem:
         ]
         if self._page:
             components += [
-                self._command("lag", "collect", *servers, *store),
+                self._command("lag", "collect", *servers, *store, "--http-port", str(self._api_port)),
                 self._command("page", *store, "--port", str(self._page_port)),
             ]
         return components
@@ -241,6 +246,7 @@ class LocalSystem:
             self.bootstrap_servers,
             self.store_spec,
             page_url=self.page_url,
+            api_url=self.api_url,
             org=self._store.org,
             bucket=self._store.bucket,
             up=self._up,

@@ -57,6 +57,11 @@ class Counted:
         return bool(self.ranges) or not self.count
 
     @property
+    def topics(self) -> set[str]:
+        """The topics that the records are known to be in."""
+        return {place.topic for place in self.ranges}
+
+    @property
     def surplus(self) -> int:
         """By how much the count exceeds the number of offsets."""
         return self.count - sum(one.size for one in self.ranges.values()) - self.overlap
@@ -73,6 +78,11 @@ class Bounds:
     def is_exact(self) -> bool:
         """Whether the number is known."""
         return self.at_least == self.at_most
+
+    @property
+    def known(self) -> int | None:
+        """The lower bound; None if nothing is known of the number."""
+        return self.at_least if self.at_least or self.at_most is not None else None
 
     def __str__(self) -> str:
         if self.is_exact:
@@ -173,8 +183,7 @@ def _of_offsets(
     """
     if sent is None:
         return Bounds(), Bounds(), Bounds(), None
-    topics = {place.topic for place in sent.ranges}
-    if not topics or counted.overlap or not {place.topic for place in counted.ranges} <= topics:
+    if not sent.topics or counted.overlap or not counted.topics <= sent.topics:
         why.append("The offsets of what was sent are not known: a killed producer may have sent more than it reported.")
         return Bounds(sent.count), Bounds(), Bounds(), None
     offsets, before = sum(one.known.size for one in partitions), sum(one.before for one in partitions)
@@ -247,19 +256,21 @@ def _balanced(left: list[Bounds], right: list[Bounds]) -> tuple[list[Bounds], li
 
 
 def _limited(side: list[Bounds], other: list[Bounds]) -> list[Bounds]:
-    low, high = _total(other)
+    whole = total(other)
     limited = []
     for place, one in enumerate(side):
-        rest_low, rest_high = _total(side[:place] + side[place + 1 :])
-        at_least = one.at_least if rest_high is None else max(one.at_least, low - rest_high)
-        highest = [limit for limit in (one.at_most, None if high is None else high - rest_low) if limit is not None]
+        rest = total(side[:place] + side[place + 1 :])
+        at_least = one.at_least if rest.at_most is None else max(one.at_least, whole.at_least - rest.at_most)
+        limits = (one.at_most, None if whole.at_most is None else whole.at_most - rest.at_least)
+        highest = [limit for limit in limits if limit is not None]
         limited.append(Bounds(at_least, max(at_least, min(highest)) if highest else None))
     return limited
 
 
-def _total(bounds: list[Bounds]) -> tuple[int, int | None]:
+def total(bounds: Sequence[Bounds]) -> Bounds:
+    """Return the bounds of the sum of numbers."""
     highest = [one.at_most for one in bounds if one.at_most is not None]
-    return sum(one.at_least for one in bounds), sum(highest) if len(highest) == len(bounds) else None
+    return Bounds(sum(one.at_least for one in bounds), sum(highest) if len(highest) == len(bounds) else None)
 
 
 def compare_offsets(offsets: Iterable[tuple[Place, Range, int]]) -> Comparison:

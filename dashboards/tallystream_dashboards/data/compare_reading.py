@@ -1,85 +1,25 @@
-"""Reads from the store what is compared, and finds the moment at which it stood still."""
+"""Reads from the store what is compared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare, compare_offsets
-from tallystream_dashboards.data.duplicates import positions_of, taken_of
+from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.data.sums import metrics
 from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.lines import Line, Period
+    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.sums import Metric
+
+Found = TypeVar("Found")
 
 READS = 5
 """How often everything is read, at most, if the shipper writes meanwhile."""
-STILL_MS = 10_000
-"""How long nothing may change for it to stand still. That is longer than the usual reporting interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The counters with one name, of one app or of all, and their positions."""
-
-    counters: tuple[Metric, ...]
-    positions: tuple[Metric, ...]
-
-    def at(self, at_ms: int) -> Counted:
-        """Return what was counted at a time, and between which offsets."""
-        ranges: dict[Place, Range] = {}
-        sizes = 0
-        for one in self.positions:
-            start, end = one.line("start").at(at_ms), one.line("position").at(at_ms)
-            if start is not None and end is not None:
-                low, high = ranges.get(_place(one), (start, end))
-                ranges[_place(one)] = Range(int(min(low, start)), int(max(high, end)))
-                sizes += int(end - start)
-        overlap = max(0, sizes - sum(one.size for one in ranges.values()))
-        return Counted(sum(int(one.value.at(at_ms) or 0) for one in self.counters), ranges, overlap)
-
-    def lines(self) -> Iterator[Line]:
-        """Yield what changes."""
-        yield from (one.value for one in self.counters)
-        yield from (one.line("position") for one in self.positions)
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted."""
-
-    sent: Side | None
-    counted: Side | None
-    taken: Side | None
-    group: tuple[Metric, ...]
-    commits_first: bool = False
-
-    def at(self, at_ms: int) -> Comparison:
-        """Return the comparison at a time."""
-        offsets = [(_place(one), *found) for one in self.group if (found := _offsets(one, at_ms)) is not None]
-        if self.counted is None:
-            return compare_offsets(offsets)
-        return compare(
-            None if self.sent is None else self.sent.at(at_ms),
-            self.counted.at(at_ms),
-            taken=None if self.taken is None else self.taken.at(at_ms),
-            uncommitted=sum(max(0, known.end - committed) for _, known, committed in offsets) if offsets else None,
-            commits_first=self.commits_first,
-        )
-
-    def still_ms(self, at_ms: int) -> int | None:
-        """Return when it last changed before it stood still, at `at_ms` or earlier; None if it did not."""
-        lines = [line for side in (self.sent, self.counted, self.taken) if side is not None for line in side.lines()]
-        lines += [one.line(field) for one in self.group for field in ("end", "committed")]
-        times = sorted({time for line in lines for time in _changes(line) if time <= at_ms})
-        return next((one for one, later in reversed([*pairwise([*times, at_ms])]) if later - one >= STILL_MS), None)
 
 
 def read_compared(
@@ -114,6 +54,35 @@ def read_compared(
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
+    return _of_one_moment(read)
+
+
+def read_sides(reader: PointReader, app: str | None, period: Period) -> dict[CounterKey, Side]:
+    """Return all counters that have positions, of one app or of all, at one moment.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    tags = {} if app is None else {"app": app}
+
+    def read() -> dict[CounterKey, Side]:
+        names = frozenset(filter(is_sum, reader.measurements()))
+        found: dict[CounterKey, Side] = {}
+        for name in sorted(names):
+            if positions_of(name) in names:
+                side = _read_side(reader, name, names, tags, period)
+                for one in {one.app for one in side.positions}:
+                    counters = tuple(own for own in side.counters if (own.app, own.type) == (one, "counter"))
+                    if counters:
+                        positions = tuple(position for position in side.positions if position.app == one)
+                        found[CounterKey(one, name)] = Side(counters, positions)
+        return found
+
+    return _of_one_moment(read)
+
+
+def _of_one_moment(read: Callable[[], Found]) -> Found:
+    """Read again until nothing has been written meanwhile."""
     found = read()
     for _ in range(READS - 1):
         before, found = found, read()
@@ -122,37 +91,26 @@ def read_compared(
     return found
 
 
-def counters_with_positions(reader: PointReader, app: str | None, period: Period) -> list[str]:
-    """Return APP/NAME of each counter that has positions, of one app or of all.
-
-    Raises:
-        SinkUnavailableError: the store does not answer.
-    """
-    names = frozenset(filter(is_sum, reader.measurements()))
-    bounds = {taken_of(name) for name in names}
-    found = {
-        f"{one.app}/{name}"
-        for name in names - bounds
-        if positions_of(name) in names
-        for one in _read(reader, name, {"count"}, {} if app is None else {"app": app}, period)
-        if one.type == "counter"
-    }
-    return sorted(found)
-
-
 def _side(
     reader: PointReader, text: str, names: Collection[str], tags: Mapping[str, str], period: Period
 ) -> Side | None:
-    app, slash, name = text.partition("/")
-    if text in names or not slash:
-        name = text
-    else:
-        tags = {**tags, "app": app}
+    app, name = _app_and_name(text, names)
+    side = _read_side(reader, name, names, tags if app is None else {**tags, "app": app}, period)
+    return side if side.counters else None
+
+
+def _app_and_name(text: str, names: Collection[str]) -> tuple[str | None, str]:
+    """Return the parts of APP/NAME. Both may contain slashes."""
+    cuts = [at for at, letter in enumerate(text) if letter == "/" and text[at + 1 :] in names]
+    return (text[: cuts[0]], text[cuts[0] + 1 :]) if cuts and text not in names else (None, text)
+
+
+def _read_side(reader: PointReader, name: str, names: Collection[str], tags: Mapping[str, str], period: Period) -> Side:
     counters = _read(reader, name, {"count"}, tags, period) if name in names else []
     of_position, fields = {**tags, "metric_type": "position"}, {"start", "position"}
     has_positions = counters and positions_of(name) in names
     positions = _read(reader, positions_of(name), fields, of_position, period) if has_positions else []
-    return Side(tuple(counters), tuple(positions)) if counters else None
+    return Side(tuple(counters), tuple(positions))
 
 
 def _read(
@@ -163,25 +121,3 @@ def _read(
         name, wanted, start_ms=period.start_ms, end_ms=period.until_ms, tags=dict(tags), last_before=True
     )
     return metrics(series)
-
-
-def _place(metric: Metric) -> Place:
-    tags = dict(metric.tags)
-    return Place(tags.get("topic", ""), tags.get("partition", ""))
-
-
-def _offsets(metric: Metric, at_ms: int) -> tuple[Range, int] | None:
-    """Return the offsets that a partition has, and the committed one. What was never committed is not processed."""
-    start, end = metric.line("start").at(at_ms), metric.line("end").at(at_ms)
-    if start is None or end is None:
-        return None
-    committed = metric.line("committed").at(at_ms)
-    return Range(int(start), int(end)), int(start if committed is None else committed)
-
-
-def _changes(line: Line) -> Iterator[int]:
-    before = None
-    for time, value in zip(line.times_ms, line.values, strict=True):
-        if value != before:
-            yield time
-        before = value

@@ -1,4 +1,4 @@
-"""The apps in one line each: instances, the main sum, the slowest timer, the lag on its topics, records twice."""
+"""The apps in one line each: instances, the main sum, the slowest timer, the lag, records lost and processed twice."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.duplicates import duplicates, positions_of, without_taken
-from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.compare import total
+from tallystream_dashboards.data.compare_reading import read_sides
+from tallystream_dashboards.data.lines import Line, Period
+from tallystream_dashboards.data.sides import compare_all, taken_of
 from tallystream_dashboards.lag.reader import read_partitions
 from tallystream_dashboards.lag.storage import ALL as LAGS
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.data.compare import Bounds, Comparison
     from tallystream_dashboards.data.observed import AppInstances
 
 MAIN_TYPES = ("counter", "float_counter", "meter", "timer", "histogram")
@@ -29,8 +31,8 @@ class AppLine:
     """An app at a moment.
 
     `main` is its fastest count, and `trend` its rate over the period. `slowest` is the timer with the highest p99.
-    `lag` is that of the consumer group that is furthest behind on the topics of the app's positions. `twice` counts the
-    records that were processed twice. None: not known.
+    `lag` is that of the consumer group that is furthest behind on the topics of the app's positions. `lost`
+    and `twice` are the records that its counters with positions missed and processed twice. None: not known.
     """
 
     name: str
@@ -39,7 +41,8 @@ class AppLine:
     trend: Line
     slowest: sums.Metric | None
     lag: int | None
-    twice: int | None
+    lost: Bounds | None
+    twice: Bounds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,10 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     series = [
         one for name in names for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
     ]
-    metrics = without_taken(sums.metrics(series))
+    read = sums.metrics(series)
+    # What was taken before the work is no sum of its own.
+    bounds = {taken_of(metric.name) for metric in read}
+    metrics = [metric for metric in read if metric.name not in bounds]
     at_ms = max(round_ms or 0, *(metric.changed_ms for metric in metrics), 0)
     of_app: dict[str, list[sums.Metric]] = {app.name: [] for app in apps}
     for metric in metrics:
@@ -71,7 +77,14 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
             of_app.setdefault(metric.app, []).append(metric)
     lags = _lags(reader, at_ms=max(period.end_ms, round_ms or 0))
     by_name = {app.name: app for app in apps}
-    lines = [_line(app, by_name.get(app), own, lags, at_ms=at_ms) for app, own in sorted(of_app.items())]
+    sides = read_sides(reader, None, Period(period.end_ms, period.end_ms, period.until_ms))
+    compared: dict[str, list[Comparison]] = {}
+    for key, comparison in compare_all(sides, period.until_ms).items():
+        compared.setdefault(key.app, []).append(comparison)
+    lines = [
+        _line(app, by_name.get(app), own, lags, compared=compared.get(app, []), at_ms=at_ms)
+        for app, own in sorted(of_app.items())
+    ]
     return Home(tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines), at_ms)
 
 
@@ -81,6 +94,7 @@ def _line(
     metrics: Sequence[sums.Metric],
     lags: dict[str, dict[str, int]],
     *,
+    compared: Sequence[Comparison],
     at_ms: int,
 ) -> AppLine:
     timers = [one for one in metrics if one.type == "timer" and one.percentile("p99") is not None]
@@ -93,7 +107,8 @@ def _line(
         Line(name),
         max(timers, key=lambda one: one.percentile("p99") or 0, default=None),
         max(of_groups, default=None) if topics else None,
-        _twice(metrics),
+        total([one.lost for one in compared]) if compared else None,
+        total([one.processed_twice for one in compared]) if compared else None,
     )
 
 
@@ -107,7 +122,7 @@ def _with_trend(reader: PointReader, line: AppLine, period: Period, *, at_ms: in
     series = reader.read(
         main.name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
     )
-    first, *_ = sums.with_totals(sums.metrics(series))
+    first = next(iter(sums.with_totals(sums.metrics(series))), main)
     return replace(line, trend=first.rates(period.start_ms, min(period.end_ms, at_ms)))
 
 
@@ -119,20 +134,6 @@ def _main(metrics: Iterable[sums.Metric], at_ms: int) -> sums.Metric | None:
         key=lambda one: (MAIN_TYPES.index(one.type), -(one.rate(at_ms) or 0), -(one.value.last or 0), one.name),
         default=None,
     )
-
-
-def _twice(metrics: Sequence[sums.Metric]) -> int | None:
-    """Return the records that were processed twice by all counters with positions; None if there are none."""
-    positions: dict[str, list[sums.Metric]] = {}
-    for one in metrics:
-        if one.type == "position":
-            positions.setdefault(one.name, []).append(one)
-    counters: dict[str, list[sums.Metric]] = {}
-    for one in metrics:
-        if one.type == "counter" and positions_of(one.name) in positions:
-            counters.setdefault(one.name, []).append(one)
-    counts = [duplicates(of_name, positions[positions_of(name)]).count for name, of_name in counters.items()]
-    return sum(max(0, count) for count in counts) if counts else None
 
 
 def _lags(reader: PointReader, *, at_ms: int) -> dict[str, dict[str, int]]:

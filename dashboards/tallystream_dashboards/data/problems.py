@@ -1,7 +1,7 @@
 """What is not well: a list of problems, worst first, from the newest lag and from what the pipeline reports. Pure.
 
 Most conditions and thresholds are those of the alert rules, so a problem has the rule's section of the runbook. The
-status WARN, missing records, and no reporting instance have no rule.
+status WARN, groups that were not read, and no reporting instance have no rule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
-from tallystream_dashboards.grafana.generate import actions
+from tallystream_dashboards.grafana.generate import alert_rules
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
@@ -36,7 +36,7 @@ class Problem:
     """One problem: what is not well, since when (epoch ms; None: not known) and why.
 
     `slug` is that of the alert rule, which has the severity and what to do. `details` are the parameters of the page's
-    address that shows more.
+    address that shows more. With `has_alert`, the rule fires on it, too.
     """
 
     what: str
@@ -45,11 +45,12 @@ class Problem:
     since_ms: int | None = None
     severity: Literal["critical", "warning"] = "warning"
     details: Mapping[str, str] = field(default_factory=dict)
+    has_alert: bool = True
 
     @property
     def action(self) -> str:
         """What to do first: the text of the alert rule."""
-        return actions()[self.slug]
+        return alert_rules()[self.slug].action
 
 
 def problems(groups: GroupsNow, observed: Observed, *, now_ms: int) -> list[Problem]:
@@ -123,6 +124,7 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
             since_ms=state.since_ms if bad else None,
             severity="critical" if status is Status.ERR or (late and own == SHIPPER) else "warning",
             details={"view": "groups", "group": state.group},
+            has_alert=late or status is Status.ERR,
         )
 
 
@@ -135,6 +137,7 @@ def _no_instance(observed: Observed) -> Iterator[Problem]:
             "instance-silent",
             since_ms=max(app.silent_since_ms for app in observed.apps if app.silent_since_ms is not None),
             details={"view": "metrics"},
+            has_alert=False,
         )
 
 
@@ -173,4 +176,5 @@ def _not_read(present: Iterable[GroupState]) -> Iterator[Problem]:
             "The status is the last one that is known. The collector's log names what did not answer.",
             "lag-status",
             details={"view": "groups", "group": first},
+            has_alert=False,
         )

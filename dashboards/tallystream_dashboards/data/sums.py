@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,12 @@ class Metric:
         if series is None:
             return Line(self.label)
         return Line(self.label, list(series.times_ms), [_number(value) for value in series.values])
+
+    def at(self, field: str, at_ms: int) -> float | int | None:
+        """Return one field at a time; None before its first point."""
+        series = self.fields.get(field)
+        index = bisect_right(series.times_ms, at_ms) - 1 if series is not None else -1
+        return _number(series.values[index]) if series is not None and index >= 0 else None
 
     def newest(self, field: str) -> int:
         """Return the newest value of a field that is a number of instances or lives, 0 if there is none."""

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -71,12 +71,28 @@ def rule_group(settings: Settings) -> dict[str, Any]:
     return group
 
 
+class AlertRule(NamedTuple):
+    """What an alert rule of Prometheus says when it fires: its name, what to do first, and the address of its section.
+
+    `labels` are those that the rule itself has.
+    """
+
+    name: str
+    action: str
+    runbook_url: str
+    labels: dict[str, str]
+
+
 @cache
-def actions() -> dict[str, str]:
-    """Return what to do first when an alert rule fires, by the end of the rule's uid, its slug."""
+def alert_rules() -> dict[str, AlertRule]:
+    """Return the alert rules by the end of their uids, their slugs."""
     (group,) = yaml.safe_load(_filled("prometheus-rules", Settings()))["groups"]
-    texts = [rule["annotations"] for rule in group["rules"]]
-    return {one["runbook_url"].partition("#")[2]: one["description"].partition("What to do: ")[2] for one in texts}
+    rules = {}
+    for rule in group["rules"]:
+        texts = rule["annotations"]
+        action, url = texts["description"].partition("What to do: ")[2], texts["runbook_url"]
+        rules[url.partition("#")[2]] = AlertRule(rule["alert"], action, url, rule["labels"])
+    return rules
 
 
 def _dashboard(text: str, settings: Settings) -> str:

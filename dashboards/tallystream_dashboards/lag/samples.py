@@ -15,15 +15,11 @@ MIN_PERIOD_MS = 1000
 
 
 class OffsetSample(NamedTuple):
-    """The committed offset of a group in a partition, and the partition's end, at one moment.
-
-    The partition is `late` if its oldest unconsumed record is older than the rules allow.
-    """
+    """The committed offset of a group in a partition, and the partition's end, at one moment."""
 
     ts_ms: int
     committed: int
     end: int
-    late: bool = False
 
     @property
     def lag(self) -> int:
@@ -86,7 +82,7 @@ class OffsetSamples(History):
     __slots__ = ("_window_ms",)
 
     def __init__(self, window_ms: int) -> None:
-        super().__init__(3)
+        super().__init__(2)
         self._window_ms = window_ms
 
     def add(self, sample: OffsetSample) -> None:
@@ -97,8 +93,7 @@ class OffsetSamples(History):
     def all(self) -> list[OffsetSample]:
         """Return the samples, oldest first."""
         numbers = iter(self._packed)
-        rows = zip(numbers, numbers, numbers, numbers, strict=True)
-        return [OffsetSample(ts_ms, committed, end, bool(late)) for ts_ms, committed, end, late in rows]
+        return [OffsetSample(*row) for row in zip(numbers, numbers, numbers, strict=True)]
 
     def rates(self, now_ms: int) -> tuple[Rates | None, Rates | None]:
         """Return the rates over the window and over its newer half. The difference shows how uncertain they are."""
@@ -120,5 +115,5 @@ class OffsetSamples(History):
         if size - at < 2 * width or packed[-width] - first_ms < MIN_PERIOD_MS:
             return None
         seconds = (packed[-width] - first_ms) / 1000
-        committed, end = packed[-3] - packed[at + 1], packed[-2] - packed[at + 2]
+        committed, end = packed[-2] - packed[at + 1], packed[-1] - packed[at + 2]
         return Rates(max(0, end) / seconds, max(0, committed) / seconds)

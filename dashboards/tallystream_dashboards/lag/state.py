@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_dashboards.formatting import number
 from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.samples import Rates, total
-from tallystream_dashboards.lag.status import Evaluation, Status, evaluate_group
+from tallystream_dashboards.lag.status import STALE, Evaluation, Status, evaluate_group
 from tallystream_dashboards.lag.time_lag import TimeLag, worst
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class GroupState:
     `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
     status since `since_ms`. A group that is `gone` is no longer on the broker. It has its last known state, without
     time lag and partitions. It is `stale` if the newest round did not read it or some of its partitions, which
-    have their last known state; the reason says so. A group without `partitions` was read from the store.
+    have their last known state; the reason says so. A group without `partitions` was read from the store. In every
+    round since `late_since_ms` one of its partitions was late.
     """
 
     group: str
@@ -72,6 +73,7 @@ class GroupState:
     members: int | None = None
     broker_state: str = ""
     since_ms: int | None = None
+    late_since_ms: int | None = None
     gone: bool = False
     stale: bool = False
 
@@ -104,6 +106,7 @@ def group_state(
     seen_ms: int,
     members: int | None = None,
     broker_state: str = "",
+    late_since_ms: int | None = None,
 ) -> GroupState:
     """Return a group's state. `backlogs` are those of the partitions that are late."""
     states = worst_partitions_first(partitions)
@@ -128,6 +131,7 @@ def group_state(
         uncommitted_records=sum((one.end or 0) - (one.start or 0) for one in unknown),
         members=members,
         broker_state=broker_state,
+        late_since_ms=late_since_ms,
         stale=bool(stale),
     )
     reasons = [state.evaluation.reason]
@@ -170,8 +174,8 @@ def mark_partition_stale(state: PartitionState) -> PartitionState:
     """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
-    reason = f"It was not read in the newest round; before: {state.evaluation.reason}"
-    return replace(state, evaluation=state.evaluation._replace(reason=reason), rates=None, stale=True)
+    evaluation = state.evaluation._replace(reason=STALE + state.evaluation.reason)
+    return replace(state, evaluation=evaluation, rates=None, stale=True)
 
 
 def unread_partition(topic: str, partition: int) -> PartitionState:

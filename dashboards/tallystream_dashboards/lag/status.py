@@ -5,10 +5,12 @@ broker, which does not say when a group last committed. Therefore a commit is de
 group that makes no progress is STALL if it has members, else STOP. The time without progress begins when there is lag,
 so that the first record after an idle period raises no alarm.
 
-WARN is slow to begin and slow to end. A partition is late if its oldest unconsumed record is older than allowed. WARN
-begins when it was late in the whole window and the lag did not fall, or when it is late beside a partition that is not
-OK. It ends when the partition was late at no time of the window. So a group changes between OK and WARN at most once a
-window: of two windows that overlap, the one can't be late throughout and the other never.
+A partition is late if its oldest unconsumed record is older than allowed; a group, if one of its partitions is. A late
+partition is WARN if its group is WARN or ERR already, or was late in the whole window while the partition's lag did not
+fall, or fell so slowly that it takes over an hour.
+
+A bad status is held: it lasts until what gives it was not seen for a window, or until a worse one begins. So partitions
+and groups enter each status at most once a window.
 """
 
 from __future__ import annotations
@@ -35,14 +37,16 @@ class Status(IntEnum):
     OK = 0
     NOTFOUND = 1
     WARN = 2
-    REWIND = 3
-    STALL = 4
-    STOP = 5
-    ERR = 6
+    ERR = 3
+    REWIND = 4
+    STALL = 5
+    STOP = 6
 
 
 STOPPED = (Status.STALL, Status.STOP)
 """The statuses of a partition without progress."""
+CATCH_UP_S = 3600
+"""A partition that takes longer to catch up, in seconds, catches up too slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,11 @@ class Rules:
     err_age_s: float | None = None
 
     @property
+    def window_ms(self) -> int:
+        """The length of the window in milliseconds."""
+        return round(self.window_s * 1000)
+
+    @property
     def max_idle_s(self) -> float:
         """The longest time without progress, in seconds. After it the status is STALL or STOP."""
         return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
@@ -88,15 +97,28 @@ class Rules:
         return waiting > self.allowed_lag and time_lag is not None and time_lag.seconds > self.warn_age_s
 
 
+class Late(NamedTuple):
+    """A partition is late. Since `since_ms` one of its group's partitions was; `group_is_bad`: it was WARN or ERR."""
+
+    since_ms: int
+    group_is_bad: bool = False
+
+
 class Evaluation(NamedTuple):
-    """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing."""
+    """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing.
+
+    `last_ms`: a status that is held was last given by its rule at that time; None: it is not held.
+    """
 
     status: Status
     reason: str
     notable: bool = False
+    last_ms: int | None = None
 
 
 CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
+STALE = "It was not read in the newest round; before: "
+"""How the reason of a stale partition begins."""
 
 _LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
@@ -110,13 +132,13 @@ def evaluate_partition(
     members: int | None,
     now_ms: int,
     rules: Rules,
-    warned: bool = False,
+    late: Late | None = None,
     open_from: int | None = None,
 ) -> Evaluation:
     """Return the evaluation of a partition by its samples, the last of which is current, and by its time lag.
 
     `members` is the number of the group's members, `open_from` the offset where an open transaction begins, the last
-    stable offset; None: it is not known. `warned` is that of `evaluate_samples`.
+    stable offset; None: it is not known. `late` is None if the partition is not late.
     """
     if offsets.committed is None:
         return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
@@ -128,9 +150,7 @@ def evaluate_partition(
     elif waiting > rules.allowed_lag and offsets.left:
         evaluation = Evaluation(Status.WARN, _LEFT.format(waiting))
     else:
-        evaluation = evaluate_samples(
-            samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted, warned=warned
-        )
+        evaluation = evaluate_samples(samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted, late=late)
         if time_lag is not None:
             evaluation = _by_age(evaluation, time_lag.seconds, rules=rules)
     if open_from is not None and open_from < offsets.end and evaluation.status in STOPPED:
@@ -148,17 +168,15 @@ def evaluate_samples(
     now_ms: int,
     rules: Rules,
     deleted: int = 0,
-    warned: bool = False,
+    late: Late | None = None,
 ) -> Evaluation:
     """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
 
-    Of the lag, `deleted` offsets wait no longer, because they were deleted. `warned`: the partition was WARN or worse,
-    or is late in a group that was.
+    Of the lag, `deleted` offsets wait no longer, because they were deleted. `late` is None if it is not late.
 
     The first rule that applies decides: no samples, NOTFOUND; records that wait without progress for longer than the
-    rules' `max_idle_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; late in the whole
-    window and the lag not lower than when it began, WARN; `warned` and late at some time of the window, WARN; else OK.
-    If the status is OK after half of `max_idle_s` without progress, the evaluation is notable.
+    rules' `max_idle_s`, STALL or STOP; an offset that went back, REWIND; late for too long or in a bad group, WARN;
+    else OK. If the status is OK after half of `max_idle_s` without progress, the evaluation is notable.
     """
     window = _window(samples, now_ms, rules)
     if not window:
@@ -167,12 +185,10 @@ def evaluate_samples(
     idle_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if idle_s > rules.max_idle_s:
         return _without_progress(last.lag - deleted, members, idle_s, rules)
-    highest = _rewound_from(window, rules)
-    if highest is not None:
-        return Evaluation(
-            Status.REWIND, f"The committed offset went back from {highest:,}; it is {last.committed:,} now."
-        )
-    evaluation = _by_lateness(window, now_ms, rules, warned=warned)
+    if last.lag > rules.allowed_lag and last.committed < window[-2:][0].committed:
+        went_back = f"The committed offset went back from {window[-2].committed:,} to {last.committed:,}."
+        return Evaluation(Status.REWIND, went_back)
+    evaluation = _by_lateness(window, now_ms, rules, late)
     if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
         waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
         return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
@@ -194,29 +210,34 @@ def _past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> 
     return Evaluation(Status.NOTFOUND, f"{what}.")
 
 
-def _by_lateness(window: Sequence[OffsetSample], now_ms: int, rules: Rules, *, warned: bool) -> Evaluation:
+def _by_lateness(window: Sequence[OffsetSample], now_ms: int, rules: Rules, late: Late | None) -> Evaluation:
     first, last = window[0], window[-1]
-    behind = f"over {rules.warn_age_s:g} s behind"
-    begin_ms = now_ms - round(rules.window_s * 1000)
-    always_late = first.ts_ms <= begin_ms and all(sample.late for sample in window)
-    late_ms = [sample.ts_ms for sample in window if sample.late and sample.ts_ms > begin_ms]
-    if last.late:
-        seconds = (last.ts_ms - first.ts_ms) / 1000
-        change = f"in {seconds:.0f} s the lag went from {first.lag:,} to {last.lag:,}"
-        warn = warned or (always_late and last.lag >= first.lag)
-        return Evaluation(Status.WARN if warn else Status.OK, f"It is {behind}; {change}.")
-    if warned and late_ms:
-        was = f"It was {behind} {(now_ms - late_ms[-1]) / 1000:.0f} s ago; the lag is {last.lag:,} now"
-        return Evaluation(Status.WARN, f"{was}. It is OK {rules.window_s:g} s after it was last late.")
-    return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
+    if late is None:
+        return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
+    seconds = (now_ms - first.ts_ms) / 1000
+    too_slow = (first.lag - last.lag) * CATCH_UP_S < last.lag * seconds
+    warn = late.group_is_bad or (too_slow and now_ms - late.since_ms >= rules.window_ms)
+    change = f"in {seconds:.0f} s the lag went from {first.lag:,} to {last.lag:,}"
+    return Evaluation(Status.WARN if warn else Status.OK, f"It is over {rules.warn_age_s:g} s behind; {change}.")
 
 
 def _by_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
     """Return the evaluation, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
     limit_s = rules.err_age_s
-    if limit_s is None or seconds <= limit_s or evaluation.status >= Status.REWIND:
+    if limit_s is None or seconds <= limit_s or evaluation.status > Status.ERR:
         return evaluation
     return Evaluation(Status.ERR, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
+
+
+def hold(found: Evaluation, before: Evaluation, seen_ms: int, *, now_ms: int, rules: Rules) -> Evaluation:
+    """Return what was found, or the evaluation `before`, of `seen_ms`, if it is bad, worse, and still held."""
+    last_ms = seen_ms if before.last_ms is None else before.last_ms
+    if before.status <= max(found.status, Status.NOTFOUND) or now_ms - last_ms >= rules.window_ms:
+        return found
+    reason = before.reason.removeprefix(STALE)
+    if before.last_ms is None:
+        reason = f"True in the last {rules.window_s:g} s, but no longer: {reason}"
+    return Evaluation(before.status, reason, last_ms=last_ms)
 
 
 def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
@@ -241,41 +262,26 @@ def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:
-    """Return the samples in the window. The last one before the window is its first if it was valid when it began.
+    """Return the samples in the window, and before them the last older one.
 
-    Unchanged samples are not kept, so the first one in the window may be late. The sample before it is valid if it is
-    at most `MAX_GAP_MS` earlier. It is also valid after a longer gap if there was lag and the offset is still the same.
+    That one was valid when the window began if the next one is equal, since those between are not kept, or at most
+    `MAX_GAP_MS` later. If not, and it has no lag, it does not tell when records began to wait, so it is left out.
     """
-    begin_ms = now_ms - round(rules.window_s * 1000)
+    begin_ms = now_ms - rules.window_ms
     inside = [sample for sample in samples if begin_ms < sample.ts_ms <= now_ms]
     before = next((sample for sample in reversed(samples) if sample.ts_ms <= begin_ms), None)
-    if before is None:
+    if before is None or not inside:
         return inside
-    recent = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= MAX_GAP_MS
-    unchanged = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
-    if recent or unchanged:
-        inside.insert(0, before._replace(ts_ms=begin_ms))
-    return inside
+    valid = before[1:] == inside[0][1:] or inside[0].ts_ms - before.ts_ms <= MAX_GAP_MS
+    if valid:
+        return [before._replace(ts_ms=begin_ms), *inside]
+    return [before, *inside] if before.lag > rules.allowed_lag else inside
 
 
 def _last_progress_ms(window: Sequence[OffsetSample], rules: Rules) -> int:
     moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
     caught_up = [sample.ts_ms for sample in window if sample.lag <= rules.allowed_lag]
     return max([window[0].ts_ms, *moved, *caught_up])
-
-
-def _rewound_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
-    """Return the highest offset from which the group went back; None if it did not, or has caught up since.
-
-    It has caught up if it has reached that offset again or has no lag.
-    """
-    highest = None
-    for before, sample in pairwise(window):
-        if sample.committed < before.committed:
-            highest = before.committed if highest is None else max(highest, before.committed)
-        if highest is not None and (sample.committed >= highest or sample.lag <= rules.allowed_lag):
-            highest = None
-    return highest
 
 
 def _without_progress(lag: int, members: int | None, idle_s: float, rules: Rules) -> Evaluation:

@@ -32,10 +32,10 @@ _OFFSETS = ("start", "end", "committed")
 _PARTITION = ("lag", *_OFFSETS, "stale")
 _GROUP = (
     *("lag", "max_lag", "partition_count", "unknown_partitions", "uncommitted_records", "members", "broker_state"),
-    *("since_ms", "seen_ms", "gone", "stale"),
+    *("since_ms", "late_since_ms", "seen_ms", "gone", "stale"),
 )
 _partition_values, _group_values = attrgetter(*_PARTITION), attrgetter(*_GROUP)
-PARTITION_FIELDS = (*_PARTITION, *_JUDGED)
+PARTITION_FIELDS = (*_PARTITION, *_JUDGED, "last_ms")
 """The fields of a partition's points."""
 GROUP_FIELDS = (*_GROUP, *CatchUp._fields, *_JUDGED)
 """The fields of a group's points."""
@@ -91,7 +91,8 @@ def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
 
 
 def _partition_fields(state: PartitionState) -> dict[str, Field | None]:
-    return dict(zip(_PARTITION, _partition_values(state), strict=True)) | _judged(state)
+    fields = dict(zip(_PARTITION, _partition_values(state), strict=True))
+    return fields | _judged(state) | {"last_ms": state.evaluation.last_ms}
 
 
 def _group_fields(state: GroupState) -> dict[str, Field | None]:
@@ -110,7 +111,7 @@ def _judged(state: PartitionState | GroupState) -> dict[str, Field | None]:
 def _judged_of(fields: Mapping[str, Field]) -> dict[str, Any]:
     status = Status.__members__.get(str(fields.get("status")), Status.NOTFOUND)
     return {
-        "evaluation": Evaluation(status, str(fields.get("reason", ""))),
+        "evaluation": Evaluation(status, str(fields.get("reason", "")), **_stored(fields, ("last_ms",))),
         "time_lag": TimeLag(**_stored(fields, TimeLag._fields)) if "seconds" in fields else None,
         "rates": Rates(**_stored(fields, Rates._fields)) if "produced" in fields else None,
     }

@@ -15,18 +15,18 @@ import streamlit as st
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_dashboards.data.duplicates import read_duplicates
 from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
 from tallystream_dashboards.data.home import read_home
 from tallystream_dashboards.data.lines import RANGES
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page import settings as page_settings
+from tallystream_dashboards.page.compare_data import read_compare
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
-from tallystream_dashboards.page.views import home, lag, metrics, runbook
+from tallystream_dashboards.page.views import compare, home, lag, metrics, runbook
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.lines import Period
-    from tallystream_dashboards.page.metrics_data import MetricsView
     from tallystream_dashboards.page.settings import PageSettings
 
 
@@ -125,37 +124,33 @@ def _draw(
     as_of = partial(
         components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
     )
-    if selection.view in ("metrics", "twice"):
+    if selection.view == "metrics":
         view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
         shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
         as_of(grafana=grafana_link(settings, shown))
         if view.as_of_ms is None:
             components.empty_store()
             return selection
-        _draw_sums(reader, view, selection, period, zone=zone)
+        metrics.choose(view)
+        metrics.draw_metrics(view, now_ms=period.end_ms, zone=zone)
         return shown
+    if selection.view == "compare" and reader.measurements():
+        compared = read_compare(reader, selection, period)
+        as_of(grafana=grafana_link(settings, compared.selection))
+        compare.draw(compared, period, zone=zone)
+        return compared.selection
     as_of(grafana=grafana_link(settings, selection))
     if selection.view == "runbook":
         return selection
-    if selection.view == "home":
-        if reader.measurements():
-            home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection)
-        else:
-            components.empty_store()
-        return selection
-    if groups.round_ms is None:
-        (components.no_lag if reader.measurements() else components.empty_store)()
+    if not reader.measurements():
+        components.empty_store()
+    elif selection.view == "home":
+        home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection)
+    elif groups.round_ms is None:
+        components.no_lag()
     else:
         _draw_lag(reader, groups, selection, period, zone=zone)
     return selection
-
-
-def _draw_sums(reader: PointReader, view: MetricsView, selection: Selection, period: Period, *, zone: tzinfo) -> None:
-    metrics.choose(view, selection.view)
-    if selection.view == "metrics":
-        metrics.draw_metrics(view, now_ms=period.end_ms, zone=zone)
-    else:
-        metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, period))
 
 
 def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
@@ -171,16 +166,15 @@ def _with_widgets(selection: Selection) -> Selection:
     """Return the selection of the widgets; before a widget is drawn, that of the page's address."""
     state, address = st.session_state, parse(st.query_params)
     group = state.get("group", selection.group)
-    app = state.get(metrics.app_key(selection.view), address.app)
+    selection = replace(
+        selection, group=None if group == lag.ALL else group, from_other_view=address.view != selection.view
+    )
+    if selection.view == "compare":
+        return compare.chosen(address, selection)
+    app = state.get("app", address.app)
     # Another app's metric is usually not a metric of this app.
     metric = address.metric if app == address.app else None
-    return replace(
-        selection,
-        app=app,
-        metric=state.get(metrics.metric_key(selection.view, app), metric),
-        from_other_view=address.view != selection.view,
-        group=None if group == lag.ALL else group,
-    )
+    return replace(selection, app=app, metric=state.get(metrics.metric_key(app), metric))
 
 
 def _unreachable(settings: PageSettings, error: Exception, every: float) -> None:

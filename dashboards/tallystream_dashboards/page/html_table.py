@@ -60,7 +60,7 @@ _WORDS = {"Group", "Topic", "Why", "Metric", "Tags", "Event", "App", "Main sum"}
 _NUMBERS = {
     *("Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End", "Sum", "Mean"),
     *("Rate/s", "p50", "p99", "Living", "Ended", "Silent", "Lost", "Twice"),
-    *("Living instances", "Living lives", "Counted from", "Position", "Offsets"),
+    *("Living instances", "Living lives", "Offsets", "Processed", "Before", "In flight"),
 }
 
 

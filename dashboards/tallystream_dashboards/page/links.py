@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 
-_DASHBOARDS = {"groups": "lag", "metrics": "metric", "twice": "metric"}
+_DASHBOARDS = {"groups": "lag", "metrics": "metric", "compare": "metric"}
 """The dashboard that shows the same as a view, by the end of its uid."""
 
 

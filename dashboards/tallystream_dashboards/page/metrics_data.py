@@ -1,4 +1,4 @@
-"""The data of the views of metrics, for one refresh."""
+"""The data of the view of metrics, for one refresh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import EVENTS, is_sum
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.duplicates import positions_of
 from tallystream_dashboards.data.instances import by_instance, read_values
 from tallystream_dashboards.data.lines import ChartData, Line, chart_data
 from tallystream_dashboards.data.observed import read_numbers
@@ -38,12 +37,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class MetricsView:
-    """The data of the views of metrics.
+    """The data of the view of metrics.
 
     `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
     instances, if the shipper writes them; `of_app` are the numbers of the app's instances; `own_metrics` are those of
-    the reporters. For the view of records processed twice, `apps` and `names` are only those with positions, unless
-    there are none. Sums are valid until `until_ms`.
+    the reporters. Sums are valid until `until_ms`.
     `chosen` begins with the total over tags, if there are several sums; `metrics` has the same sums at the same moment.
     The percentiles are those of the first of `chosen` that has some.
     """
@@ -84,13 +82,12 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         for series in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
     ]
     metrics = sums.metrics(newest)
-    offered = (_with_positions(metrics) if selection.view == "twice" else []) or metrics
-    apps = sorted({metric.app for metric in offered})
+    apps = sorted({metric.app for metric in metrics})
     # The aggregator's own metrics are not the default.
-    app = _kept(selection.app, apps, selection) or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
+    app = selection.app or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
     of_app = [metric for metric in metrics if metric.app == app]
-    metric_names = sorted({metric.name for metric in offered if metric.app == app})
-    name = _kept(selection.metric, metric_names, selection) or _default([one for one in offered if one.app == app])
+    metric_names = sorted({metric.name for metric in of_app})
+    name = selection.metric or _default(of_app)
     types = {metric.type for metric in of_app if metric.name == name}
     read = _history(reader, name, types, app, period) if name and types else []
     # They are newer than those that were read before, so the table has them, too.
@@ -157,17 +154,6 @@ def _events(reader: PointReader, app: str | None, period: Period) -> tuple[Event
         for ts_ms, text in zip(one.times_ms, one.values, strict=True)
     ]
     return tuple(sorted(events, key=lambda event: event.ts_ms)[-MAX_EVENTS:])
-
-
-def _with_positions(metrics: Sequence[sums.Metric]) -> list[sums.Metric]:
-    """Return the counters that have positions."""
-    positions = {(metric.app, metric.name) for metric in metrics if metric.type == "position"}
-    return [one for one in metrics if one.type == "counter" and (one.app, positions_of(one.name)) in positions]
-
-
-def _kept(name: str | None, choices: Sequence[str], selection: Selection) -> str | None:
-    """Return the selected name; None if it is from another view and no choice of this one."""
-    return name if name in choices or not selection.from_other_view else None
 
 
 def _default(metrics: Sequence[sums.Metric]) -> str | None:

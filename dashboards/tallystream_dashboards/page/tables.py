@@ -15,7 +15,7 @@ from tallystream_dashboards.page.links import page_link
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tallystream_dashboards.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.data.compare import Bounds, OfPartition
     from tallystream_dashboards.data.home import Home
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
@@ -69,7 +69,8 @@ def apps(home: Home, selection: Selection) -> Table:
             "Trend": trend(one.trend),
             "p99": "" if one.slowest is None else _slowest(one.slowest),
             "Lag": one.lag,
-            "Twice": one.twice,
+            "Lost": None if one.lost is None else bounds(one.lost),
+            "Twice": None if one.twice is None else bounds(one.twice),
         }
         for one in home.apps
     ]
@@ -132,15 +133,26 @@ def events(events: Sequence[Event], clock: Clock) -> Table:
     return [{"Time": clock(event.ts_ms), "Kind": event.kind, "Event": event.text} for event in newest]
 
 
-def covered_offsets(partitions: Sequence[CoveredOffsets]) -> Table:
-    """Return the table of positions."""
+def bounds(number: Bounds) -> str:
+    """Return a number that may be known only within bounds; a dash if nothing is known of it."""
+    low, high = formatting.number(number.at_least), formatting.number(number.at_most)
+    if number.is_exact:
+        return low
+    if number.at_most is not None:
+        return f"{low} to {high}"
+    return formatting.DASH if number.known is None else f"≥ {low}"
+
+
+def compared(partitions: Sequence[OfPartition]) -> Table:
+    """Return the table of what is compared, by topic and partition."""
     return [
         {
-            "Topic": one.topic,
-            "Partition": one.partition,
-            "Counted from": one.start,
-            "Position": one.position,
-            "Offsets": one.count,
+            "Topic": one.place.topic,
+            "Partition": one.place.partition,
+            "Offsets": one.known.size,
+            "Processed": one.processed.size,
+            "Before": one.before,
+            "In flight": one.in_flight,
         }
         for one in partitions
     ]

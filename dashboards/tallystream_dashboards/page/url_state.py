@@ -22,7 +22,7 @@ VIEWS = {
     "home": "Applications",
     "groups": "Consumer groups",
     "metrics": "Metrics",
-    "twice": "Processed twice",
+    "compare": "Sent and processed",
     "runbook": "Runbook",
 }
 """The titles of the views by their names in the address."""
@@ -33,13 +33,14 @@ DEFAULT_VIEW = "home"
 class Selection:
     """What the page shows. None means the first one (app, metric), all (group), or now (at: a moment in UTC).
 
-    An app and a metric `from_other_view` are kept if they are among this view's choices. `section` is that of the
-    runbook; None: all of it.
+    An app and a metric `from_other_view` are kept if they are among this view's choices. `sent` is APP/NAME of the
+    counter of what was sent. `section` is that of the runbook; None: all of it.
     """
 
     view: str = DEFAULT_VIEW
     app: str | None = None
     metric: str | None = None
+    sent: str | None = None
     group: str | None = None
     range: str = DEFAULT_RANGE
     at: str | None = None
@@ -60,11 +61,12 @@ class Selection:
 
     def params(self) -> dict[str, str]:
         """Return the query parameters of this selection."""
-        sums = self.view in ("metrics", "twice")
+        sums = self.view in ("metrics", "compare")
         params = {
             "view": self.view,
             "app": self.app if sums else None,
             "metric": self.metric if sums else None,
+            "sent": self.sent if self.view == "compare" else None,
             "group": self.group if self.view == "groups" else None,
             "section": self.section if self.view == "runbook" else None,
             "range": self.range,
@@ -87,6 +89,7 @@ def parse(params: Mapping[str, str]) -> Selection:
         view=view if view in VIEWS else implied,
         app=params.get("app") or None,
         metric=params.get("metric") or None,
+        sent=params.get("sent") or None,
         group=params.get("group") or None,
         range=period if period in RANGES else DEFAULT_RANGE,
         at=None if at is None else text(at),

@@ -7,29 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.compare_reading import counters_with_positions, read_compared
+from tallystream_dashboards.data.compare_reading import read_compared, read_sides
 from tallystream_dashboards.data.lines import RANGES, Period
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines
+from tallystream_dashboards.data.sides import NUMBERS, countable
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.compare import Comparison
-    from tallystream_dashboards.data.compare_reading import Compared
+    from tallystream_dashboards.data.sides import Compared
 
 BAD, UNKNOWN = 2, 4
 """Exit codes: records were lost or processed twice, and that can't be told."""
-
-NUMBERS = {
-    "sent": "sent",
-    "counted": "counted as processed",
-    "lost": "lost",
-    "in_flight": "in flight",
-    "twice": "counted twice",
-    "processed_twice": "processed twice",
-}
-"""What the numbers of a comparison are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +57,14 @@ class CompareSettings(TableSettings):
         if self.names or self.group is not None:
             return self._one(reader, period)
         found = {}
-        for name in counters_with_positions(reader, self.app, period):
+        for name in map(str, countable(read_sides(reader, self.app, period))):
             compared = self._read(reader, None, name, period)
             if compared is not None:
                 found[name] = compared.at(at_ms)
         objects = [{"metric": name, **comparison_json(one)} for name, one in found.items()]
-        text = json_lines(objects) if self.json else _list(found)
-        code = _code(list(found.values()), with_lost=False)
-        return Shown(text, "", code) if found else Shown("", _nothing(self), NOTHING)
+        if not found:
+            return Shown.nothing(_nothing(self))
+        return Shown(objects, _list(found), "", _code(list(found.values()), with_lost=False))
 
     def _read(self, reader: PointReader, sent: str | None, counted: str | None, period: Period) -> Compared | None:
         tags = dict(tag.split("=", 1) for tag in self.tags)
@@ -83,12 +74,13 @@ class CompareSettings(TableSettings):
         sent, counted = (None, None, *self.names)[-2:]
         compared = self._read(reader, sent, counted, period)
         if compared is None:
-            return Shown("", _nothing(self), NOTHING)
+            return Shown.nothing(_nothing(self))
         now = compared.at(period.end_ms)
-        still_ms, still, sentence = _still(compared, now, period.end_ms)
-        of_still = {"still_ms": still_ms, "still": None if still is None else comparison_json(still)}
-        text = json_lines([comparison_json(now) | of_still]) if self.json else _text(now, sentence)
-        return Shown(text, "", _code([now], with_lost=sent is not None or counted is None))
+        still_ms = compared.still_ms(period.end_ms)
+        still = None if still_ms is None else comparison_json(compared.at(still_ms))
+        json = comparison_json(now) | {"still_ms": still_ms, "still": still}
+        code = _code([now], with_lost=sent is not None or counted is None)
+        return Shown([json], _text(now, compared.still_text(period.end_ms)), "", code)
 
 
 def comparison_json(one: Comparison) -> dict[str, Any]:
@@ -147,15 +139,3 @@ def _text(now: Comparison, still: str) -> str:
             of_partitions.append((*one.place, *map(formatting.number, sizes)))
         text += "\n" + aligned([head, *of_partitions], right={2, 3, 4})
     return "\n".join([text, still, *now.why]) + "\n"
-
-
-def _still(compared: Compared, now: Comparison, at_ms: int) -> tuple[int | None, Comparison | None, str]:
-    """Return when what is compared stood still, the comparison of that time, and a sentence about it."""
-    still_ms = compared.still_ms(at_ms)
-    if still_ms is None:
-        return None, None, "It did not stand still in this period."
-    still, time = compared.at(still_ms), formatting.clock(still_ms, now_ms=at_ms)
-    if still == now:
-        return still_ms, still, f"Nothing has changed since {time}."
-    numbers = (f"{NUMBERS[name]} {getattr(still, name).at_least:,}" for name in ("lost", "in_flight", "twice"))
-    return still_ms, still, f"It last stood still at {time}: {', '.join(numbers)}."

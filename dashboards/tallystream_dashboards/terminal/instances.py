@@ -11,7 +11,7 @@ from tallystream_dashboards.data.instance_states import Instance, read_instances
 from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.data.observed import read_numbers
 from tallystream_dashboards.printable import printable
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +43,11 @@ class InstancesSettings(TableSettings):
         """Return a line for each instance, and the app's numbers. The exit code is 1 if there are none, else 0."""
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
         found = read_instances(reader, self.app, period, metric=self.metric)
-        objects = [_json(one, self) for one in found]
+        if not found:
+            return Shown.nothing(_nothing(self))
         numbers = read_numbers(reader, end_ms=at_ms, until_ms=at_ms + 1, app=self.app)
         summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers)
-        return self.rows_or_json(objects, _table(found, at_ms, self) + summary, _nothing(self))
+        return Shown([_json(one, self) for one in found], _table(found, at_ms, self) + summary, "", FOUND)
 
 
 def _nothing(settings: InstancesSettings) -> str:

@@ -11,7 +11,7 @@ from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_gr
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import SLOT_MS, group_json
-from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned, json_lines
+from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +49,10 @@ class ShowSettings(TableSettings):
             name = f"the group {self.group!r}" if self.group is not None else "any group"
             problem = f"The store has no lag of {name}. Check the name and the collector's --include."
         code = UNKNOWN if problem else exit_code(states, group=self.group)
-        if self.json:
-            text = json_lines(group_json(state, partitions=self.group is not None) for state in states)
-        else:
-            text = table(states) if states else ""
-            text += f"\n{partitions_table(states[0])}" if states and self.group is not None else ""
-        return Shown(text, problem, code)
+        objects = [group_json(state, partitions=self.group is not None) for state in states]
+        text = table(states) if states else ""
+        text += f"\n{partitions_table(states[0])}" if states and self.group is not None else ""
+        return Shown(objects, text, problem, code)
 
 
 def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:

@@ -33,11 +33,17 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 class Shown(NamedTuple):
-    """What is shown: the text, a sentence about what is wrong (empty if nothing is), and the exit code."""
+    """What is shown: JSON objects and the same as text, a sentence about what is wrong (or ""), and the exit code."""
 
+    objects: Sequence[dict[str, Any]]
     text: str
     problem: str
     code: int
+
+    @classmethod
+    def nothing(cls, problem: str, code: int = NOTHING) -> Shown:
+        """Return that there is nothing to show, and why."""
+        return cls((), "", problem, code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +79,6 @@ class TableSettings(ABC):
             SinkUnavailableError: the store does not answer.
         """
 
-    def rows_or_json(self, objects: Sequence[dict[str, Any]], table: str, nothing: str) -> Shown:
-        """Return the objects as JSON or as a table; `nothing` is the sentence if there are none."""
-        if not objects:
-            return Shown("", nothing, NOTHING)
-        return Shown(json_lines(objects) if self.json else table, "", FOUND)
-
 
 def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
     """Write what a command shows to `out` (standard output), and return its exit code.
@@ -97,11 +97,11 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
     with stop_on_signals() as stop:
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-            text, problem, code = _read(settings, opened, at_ms)
+            objects, text, problem, code = _read(settings, opened, at_ms)
             if code != FOUND and clock() < deadline_s and not stop.wait(RETRY_S):
                 continue
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
-            out.write(text)
+            out.write(json_lines(objects) if settings.json else text)
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
             out.flush()
             if not settings.watch or stop.wait(settings.every_s):
@@ -122,7 +122,7 @@ def _read(settings: TableSettings, opened: Callable[[], PointReader], at_ms: int
             return settings.shown(reader, at_ms)
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
-        return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
+        return Shown.nothing(f"The {what} can't be read: {error}", UNREADABLE)
 
 
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:

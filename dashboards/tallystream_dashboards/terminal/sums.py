@@ -12,7 +12,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,9 @@ class SumsSettings(TableSettings):
         found = read_sums(reader, at_ms=at_ms, pattern=pattern, app=self.app)
         rated_ms = None if self.from_topic else at_ms
         objects = [sum_json(one, rated_ms) for one in found]
-        return self.rows_or_json(objects, _table(sums.with_totals(found), rated_ms, at_ms), _nothing(self))
+        if not objects:
+            return Shown.nothing(_nothing(self))
+        return Shown(objects, _table(sums.with_totals(found), rated_ms, at_ms), "", FOUND)
 
 
 def read_sums(

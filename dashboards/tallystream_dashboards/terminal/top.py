@@ -15,7 +15,7 @@ from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
-from tallystream_dashboards.terminal.show import FOUND, NOT_WELL, Shown, TableSettings, aligned, json_lines
+from tallystream_dashboards.terminal.show import FOUND, NOT_WELL, Shown, TableSettings, aligned
 from tallystream_dashboards.terminal.sums import read_sums, sum_json
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class TopSettings(TableSettings):
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
         """Return one screen, of rows that fit the terminal. The exit code is 0 if everything is well, 1 if not."""
         state = read_overview(reader, at_ms)
-        text = json_lines([state.as_json()]) if self.json else screen(state, *shutil.get_terminal_size())
-        return Shown(text, "", NOT_WELL if state.problems else FOUND)
+        text = screen(state, *shutil.get_terminal_size())
+        return Shown([state.as_json()], text, "", NOT_WELL if state.problems else FOUND)
 
 
 def read_overview(reader: PointReader, at_ms: int) -> Overview:

@@ -86,6 +86,7 @@ BAD = [
     ("up --data {tmp}/d --store otlp:http://h", "--store: 'otlp:http://h' can't be used; only ship writes there: "),
     ("page --store local:{tmp}/s.db --port 70000", "--port: 70000 can't be used; "),
     ("page --store local:{tmp}/s.db --refresh 0", "--refresh: 0.0 can't be used; "),
+    ("alert --webhook h:9093 --store local:{tmp}", "--webhook: 'h:9093' can't be used; give a URL"),
     ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
     ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),

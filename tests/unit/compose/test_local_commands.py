@@ -49,6 +49,7 @@ def running(here: Path) -> Iterator[state_file.SystemState]:
         "127.0.0.1:45678",
         f"local:{store}",
         page_url="http://127.0.0.1:1",
+        api_url="http://127.0.0.1:2",
         up=True,
         components=components,
     )
@@ -157,6 +158,7 @@ def test_status_as_json(
         "up": False,
         "bootstrap_servers": "127.0.0.1:45678",
         "page_url": "http://127.0.0.1:1",
+        "api_url": "http://127.0.0.1:2",
         "store": running.store,
         "components": [
             {"name": "broker", "state": "up", "restarts": 0, "pid": os.getpid()},
@@ -167,6 +169,17 @@ def test_status_as_json(
     assert call(monkeypatch, "status", "--json") == 1
     output = json.loads(capsys.readouterr().out)
     assert (output["running"], output["up"], output["components"]) == (False, False, [])
+
+
+def test_status_prints_the_addresses(
+    running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last lines have the broker, the store, the page, and a path of the JSON over HTTP."""
+    assert call(monkeypatch, "status") == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"broker 127.0.0.1:45678, store {running.store}",
+        "page http://127.0.0.1:1, JSON http://127.0.0.1:2/v1/problems",
+    ]
 
 
 @pytest.mark.parametrize("line", ["up", "demo", "aggregate --checkpoint c"])

@@ -12,7 +12,7 @@ import pytest
 
 from support import reference
 from tallystream_aggregator.table.state import STATE_VERSION
-from tallystream_dashboards.grafana.generate import actions
+from tallystream_dashboards.grafana.generate import alert_rules
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")
@@ -65,8 +65,8 @@ def test_every_alert_has_a_section_in_the_runbook() -> None:
     """The headings are the slugs in the order of the rules. Each section says what to check and what to do."""
     sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
     found = {section.partition("\n")[0]: section for section in sections}
-    assert [name for name in found if name != "After an outage"] == list(actions())
-    for slug in actions():
+    assert [name for name in found if name != "After an outage"] == list(alert_rules())
+    for slug in alert_rules():
         section = found[slug]
         assert re.search(r"^Look at", section, re.MULTILINE), slug
         assert re.search(r"^Do[:,]", section, re.MULTILINE), slug

@@ -23,6 +23,7 @@ NO_KAFKA = {
     "dashboards push",
     "status",
     "down",
+    "alert",
 }
 OWN_BROKER = {"up", "demo"}
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support import fuzz
 from support.consumer_group import PROCESSED, SENT, Group
 from tallystream_dashboards.data.compare import Bounds, Comparison, Counted, Place, Range, compare
-from tallystream_dashboards.data.compare_reading import Side
-from tallystream_dashboards.data.duplicates import positions_of
+from tallystream_dashboards.data.sides import Side, positions_of
 
 if TYPE_CHECKING:
     from collections import Counter

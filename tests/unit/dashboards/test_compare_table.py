@@ -107,9 +107,9 @@ def test_the_moment_when_all_stood_still(store: StoreSettings) -> None:
 
 
 def test_a_counter_of_several_apps_and_of_one(store: StoreSettings) -> None:
-    """A name is that of all apps; APP/NAME is that of one."""
-    write(store, [counted("sent", 5), counted("sent", 7, app="other"), counted("done", 5)])
-    for name, number in (("sent", 12), ("orders/sent", 5)):
+    """A name is that of all apps; APP/NAME is that of one. Both may contain slashes."""
+    write(store, [counted("sent", 5), counted("sent", 7, app="a/b"), counted("done", 5), counted("x/y", 3, app="a/b")])
+    for name, number in (("sent", 12), ("orders/sent", 5), ("a/b/sent", 7), ("x/y", 3), ("a/b/x/y", 3)):
         found = json.loads(compared(store, name, "done", json=True)[1][0])
         assert found["sent"] == {"at_least": number, "at_most": None}
         assert found["counted"] == {"at_least": 5, "at_most": 5}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data.home import read_home
 from tallystream_dashboards.data.observed import AppInstances
+from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.html_table import Anchor
 from tallystream_dashboards.page.url_state import Selection
@@ -87,19 +90,53 @@ def test_the_lag_is_that_on_the_topics_of_the_positions(store: LocalStore, reade
         sum_point("n", "counter", 0, count=13),
         sum_point("n", "counter", 0, "payments", count=1),
     ).apps
-    assert (orders.lag, orders.twice) == (7, 3)
-    assert (payments.lag, payments.twice) == (None, None)
+    assert (orders.lag, payments.lag) == (7, None)
 
 
-def test_what_was_taken_is_no_sum_of_its_own(store: LocalStore, reader: LocalStore) -> None:
-    """Records that were taken again are not added to those counted twice, and what was taken is not the main sum."""
-    where = {"topic": "orders", "partition": "0"}
-    (line,) = home(
-        store,
-        reader,
-        sum_point("n", "counter", 0, count=13),
-        sum_point("n.position", "position", 0, start=0, position=10, **where),
-        sum_point("n.taken", "counter", 0, count=20),
-        sum_point("n.taken.position", "position", 0, start=0, position=10, **where),
-    ).apps
-    assert (line.twice, line.main.name if line.main else "") == (3, "n")
+def progress(app: str, name: str, count: int, *, start: int = 500, end: int = 1500, topic: str = "in") -> list[Point]:
+    """Return the points of a counter and of its position."""
+    where = {"topic": topic, "partition": "0"}
+    position = sum_point(f"{name}.position", "position", 0, app, start=start, position=end, **where)
+    return [sum_point(name, "counter", 0, app, count=count), position]
+
+
+def lost_and_twice(found: Home) -> dict[str, tuple[str | None, str | None]]:
+    return {row["App"].text: (row["Lost"], row["Twice"]) for row in tables.apps(found, Selection())}
+
+
+def test_lost_and_twice_are_known_within_bounds(store: LocalStore, reader: LocalStore) -> None:
+    """A consumer that was killed with 225 records is compared with what was sent to its topics. A producer is not."""
+    points = [*progress("billing", "n", 1000), *progress("billing", "n.taken", 1225)]
+    found = home(store, reader, *points)
+    assert lost_and_twice(found) == {"billing": (DASH, "0 to 225")}
+    assert found.apps[0].main is not None
+    assert found.apps[0].main.name == "n"
+    found = home(store, reader, *progress("orders", "sent", 1100, start=400))
+    assert lost_and_twice(found) == {"billing": ("100", "0 to 225"), "orders": (None, None)}
+
+
+def test_without_what_was_taken_only_what_was_counted_twice_is_known(store: LocalStore, reader: LocalStore) -> None:
+    """It is a lower bound. Of a counter that counts nothing twice, nothing is known."""
+    found = home(
+        store, reader, *progress("a", "n", 1003), *progress("b", "n", 1000), sum_point("n", "counter", 0, "c", count=1)
+    )
+    assert lost_and_twice(found) == {"a": (DASH, "≥ 3"), "b": (DASH, DASH), "c": (None, None)}
+
+
+@pytest.mark.parametrize(
+    ("other", "lost"),
+    [
+        (progress("b", "sent", 1100, start=400), DASH),
+        (progress("b", "sent", 1100, start=400, topic="out"), "100"),
+        (progress("b", "n", 1000) + progress("b", "n.taken", 1000), "100"),
+        (progress("b", "n", 1101, start=400), "100"),
+    ],
+    ids=["producer", "other-topic", "consumer", "counts-twice"],
+)
+def test_what_was_sent_is_known_if_one_counter_can_be_it(
+    store: LocalStore, reader: LocalStore, other: list[Point], lost: str
+) -> None:
+    """A second producer makes it unknown; a consumer, another topic and what was counted twice are no producers."""
+    consumer = [*progress("billing", "n", 1000), *progress("billing", "n.taken", 1000)]
+    found = home(store, reader, *consumer, *progress("orders", "sent", 1100, start=400), *other)
+    assert lost_and_twice(found)["billing"] == (lost, "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,8 @@ from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.lag.state import GroupState, PartitionState
 
@@ -81,9 +84,9 @@ class Seen(NamedTuple):
         return time_lag is not None and time_lag.seconds > WARN_AGE_S
 
 
-def judged(history: list[list[Step]]) -> list[Seen]:
+def judged(history: list[list[Step]], rules: Rules = RULES) -> list[Seen]:
     """Return every round of a group; the first partition sets the times of the rounds."""
-    rounds, seen = Rounds(RULES), []
+    rounds, seen = Rounds(rules), []
     steps = [[one for step in partition for one in [step] * step.rounds] for partition in history]
     offsets = [(0, 0)] * len(history)
     for at, second in enumerate(accumulate(step.seconds for step in steps[0])):
@@ -97,62 +100,148 @@ def judged(history: list[list[Step]]) -> list[Seen]:
     return seen
 
 
-def changes(statuses: list[tuple[int, Status]], *wanted: tuple[Status, Status]) -> list[int]:
-    """Return when a status changed directly from one to another, as wanted."""
-    return [second for (_, before), (second, now) in pairwise(statuses) if (before, now) in wanted]
+def entered(statuses: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
+    """Return when each status began."""
+    return [now for before, now in pairwise([(0, None), *statuses]) if before[1] is not now[1]]
 
 
-BEGINS, ENDS = (Status.OK, Status.WARN), (Status.WARN, Status.OK)
+def assert_calm(statuses: list[tuple[int, Status]]) -> None:
+    """A bad status lasts a window or becomes worse, and no status begins twice in a window."""
+    begun = entered(statuses)
+    for (begin, status), (end, following) in pairwise(begun):
+        assert status is Status.OK or following > status or end - begin >= WINDOW_S
+    for status in Status:
+        times = [begin for begin, one in begun if one is status]
+        assert all(later - earlier >= WINDOW_S for earlier, later in pairwise(times))
 
 
-@given(HISTORIES)
-@examples(40)
-def test_a_status_changes_at_most_once_a_window(history: list[list[Step]]) -> None:
-    """A group changes between OK and WARN at most once a window. A partition's WARN lasts at least that long."""
-    seen = judged(history)
-    of_group = changes([(one.second, one.group.evaluation.status) for one in seen], BEGINS, ENDS)
-    assert all(later - earlier >= WINDOW_S for earlier, later in pairwise(of_group))
+@given(HISTORIES, st.sampled_from([None, 25]))
+@examples(60)
+def test_a_status_begins_at_most_once_a_window(history: list[list[Step]], err_age_s: int | None) -> None:
+    """This is so for groups and partitions. A group changes between OK and WARN at most once a window."""
+    seen = judged(history, replace(RULES, err_age_s=err_age_s))
+    of_group = [(one.second, one.group.evaluation.status) for one in seen]
+    assert_calm(of_group)
     for number in seen[0].partitions:
-        statuses = [(one.second, one.partitions[number].evaluation.status) for one in seen]
-        for begin in changes(statuses, BEGINS):
-            assert all(status is not Status.OK for second, status in statuses if begin <= second < begin + WINDOW_S)
+        assert_calm([(one.second, one.partitions[number].evaluation.status) for one in seen])
+    for (earlier, was), (_, between), (later, now) in triples(entered(of_group)):
+        assert later - earlier >= WINDOW_S or Status.ERR in (was, between, now)
 
 
-@given(HISTORIES)
-@examples(40)
-def test_every_warning_can_be_checked_in_the_chart(history: list[list[Step]]) -> None:
-    """WARN begins after a window of late records in which the lag did not fall, and ends after a window without any.
+def triples(begun: list[tuple[int, Status]]) -> Iterator[tuple[tuple[int, Status], ...]]:
+    """Yield each three statuses that follow one another."""
+    return zip(begun, begun[1:], begun[2:], strict=False)
 
-    Beside a partition that is WARN, it begins at once. The lags and times of its reason are those of the chart.
+
+def is_true(status: Status, number: int, seen: list[Seen], err_age_s: float | None) -> bool:
+    """Return whether a chart of the partition up to its newest round shows what gives the status."""
+    now = seen[-1]
+    state, before = now.partitions[number], (seen[-2:])[0].partitions[number]
+    if status is Status.WARN:
+        return now.late(number)
+    if not state.lag:
+        return False
+    if status is Status.REWIND:
+        return (state.committed or 0) < (before.committed or 0)
+    if status is Status.ERR:
+        return err_age_s is not None and state.time_lag is not None and state.time_lag.seconds > err_age_s
+    rounds = [(one.second, one.partitions[number]) for one in seen]
+    progress = [second for (_, a), (second, b) in pairwise(rounds) if a.committed != b.committed]
+    caught_up = [second for second, one in rounds if not one.lag]
+    return now.second - max([seen[0].second, *progress, *caught_up]) > WINDOW_S / 2
+
+
+@given(HISTORIES, st.sampled_from([None, 25]))
+@examples(60)
+def test_every_change_can_be_checked_in_the_chart(history: list[list[Step]], err_age_s: int | None) -> None:
+    """A bad status begins when the chart shows it, and ends when the chart has not shown it for a window.
+
+    WARN begins if the group was late for a window and the lag does not fall, or if the group is bad.
     """
-    seen = judged(history)
-    for at, (before, now) in enumerate(pairwise(seen), 1):
-        window = [one for one in seen[: at + 1] if one.second > now.second - WINDOW_S]
-        earlier = [one for one in seen[:at] if one.second <= now.second - WINDOW_S]
+    seen = judged(history, replace(RULES, err_age_s=err_age_s))
+    for at in range(1, len(seen)):
+        before, now = seen[at - 1 : at + 1]
         for number, state in now.partitions.items():
-            change = before.partitions[number].evaluation.status, state.evaluation.status
-            if change == BEGINS and before.group.evaluation.status is Status.OK:
-                assert earlier
-                assert all(one.late(number) for one in (earlier[-1], *window))
-                assert (state.lag or 0) >= (earlier[-1].partitions[number].lag or 0)
-            elif change == BEGINS:
-                assert now.late(number)
-            elif change == ENDS:
-                assert not any(one.late(number) for one in window)
-            if state.evaluation.status is Status.WARN:
-                assert_true(state, number, seen[: at + 1])
+            was, status = before.partitions[number].evaluation.status, state.evaluation.status
+            if status > max(was, Status.NOTFOUND):
+                assert is_true(status, number, seen[: at + 1], err_age_s)
+            elif status < was:
+                for end in range(at + 1):
+                    if seen[end].second > now.second - WINDOW_S:
+                        assert not is_true(was, number, seen[: end + 1], err_age_s)
+            if status is Status.WARN:
+                begins = was is Status.OK and before.group.evaluation.status is Status.OK
+                assert_warning(state, number, seen[: at + 1], begins=begins)
 
 
-def assert_true(state: PartitionState, number: int, seen: list[Seen]) -> None:
-    """Compare the numbers of a reason with the chart."""
-    now, reason = seen[-1], state.evaluation.reason
-    if now.late(number):
-        (seconds, first, last) = re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", reason)[0]
-        known = [one for one in seen if one.second <= now.second - int(seconds)]
-        assert (known[-1].partitions[number].lag, state.lag) == (int(first), int(last))
-    else:
-        (ago,) = re.findall(r"It was over 10 s behind (\d+) s ago", reason)
-        assert [one.second for one in seen if one.late(number)][-1] == now.second - int(ago)
+def assert_warning(state: PartitionState, number: int, seen: list[Seen], *, begins: bool) -> None:
+    """Compare the numbers of a reason with the chart of the time when it was last true."""
+    last_ms = state.evaluation.last_ms
+    assert (last_ms is None) == seen[-1].late(number)
+    shown = [one for one in seen if last_ms is None or one.second * 1000 + T0 <= last_ms]
+    seconds, first, last = map(
+        int, re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", state.evaluation.reason)[0]
+    )
+    known = [one for one in shown if one.second <= shown[-1].second - seconds]
+    assert (known[-1].partitions[number].lag, shown[-1].partitions[number].lag) == (first, last)
+    if begins:
+        window = [one for one in seen if one.second > seen[-1].second - WINDOW_S]
+        earlier = [one for one in seen if one.second <= seen[-1].second - WINDOW_S]
+        assert all(any(one.late(number) for number in one.partitions) for one in (earlier[-1], *window))
+        assert (first - last) * 3600 < last * seconds
+
+
+def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) -> None:
+    """A STALL that is held ends a window after it was last true, although the collector was restarted meanwhile."""
+    found, rounds = [], Rounds(RULES)
+    for second in range(0, 100, 5):
+        now_ms = T0 + second * 1000
+        if second == 60:
+            rounds = Rounds(RULES)
+            rounds.load(reader, now_ms)
+        committed = 0 if second < 40 else 1000 + second
+        store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
+        found += [(second, rounds.states[0].evaluation.status)]
+    assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
+
+
+class Trouble(NamedTuple):
+    """How a group is stuck or far behind: its offsets at a second, and the seconds between rounds."""
+
+    offsets: Callable[[int], list[tuple[int, int]]]
+    every_s: int = 5
+    rules: Rules = Rules()
+
+
+def in_turn(second: int) -> list[tuple[int, int]]:
+    """Return two partitions, one of which always falls behind for 120 s and catches up within 10 s."""
+    times = [(second + phase) % 180 for phase in (0, 90)]
+    waiting = [50 * min(at, 120) if at < 120 else max(0, 600 * (130 - at)) for at in times]
+    return [(50 * second + 5000 - one, 50 * second + 5000) for one in waiting]
+
+
+TROUBLES = {
+    "two consumers commit in turn": Trouble(lambda s: [(1000 + s // 10 % 2 * 100, 1100 + 50 * s)], every_s=10),
+    "about as old as --err-age": Trouble(lambda s: [(max(0, (s - 57) // 10 * 100), 10 * s)], rules=Rules(err_age_s=60)),
+    "a commit each 70 s": Trouble(lambda s: [(1000 + s // 70 * 700, 1100 + 10 * s)]),
+    "slow rounds": Trouble(lambda s: [(1000 + 5 * s, 1000 + 50 * s)], every_s=95),
+    "rounds longer than a window": Trouble(lambda s: [(1000 + 5 * s, 1000 + 50 * s)], every_s=200),
+    "hardly any progress": Trouble(lambda s: [(1000 + s // 50, 101_000)], every_s=10),
+    "partitions late in turn": Trouble(in_turn),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_group_in_trouble_stays_bad(name: str) -> None:
+    """Once it is bad, it does not change for hours, so that an alert fires and does not end."""
+    offsets, every_s, rules = TROUBLES[name]
+    rounds, found = Rounds(rules), []
+    for second in range(0, 7200, every_s):
+        rounds.points(round_of(group("g", *offsets(second))), T0 + second * 1000)
+        found.append((second, rounds.states[0].evaluation.status))
+    (_, begin), (second, bad) = entered(found)
+    assert (begin, bad > Status.NOTFOUND) == (Status.OK, True)
+    assert second <= 4 * max(every_s, 120)
 
 
 @given(HISTORIES)
@@ -160,7 +249,7 @@ def assert_true(state: PartitionState, number: int, seen: list[Seen]) -> None:
 def test_nothing_contradicts_a_status(history: list[list[Step]]) -> None:
     """A group is as bad as its worst partition, which its reason names, and says `never` only if it is not OK."""
     for one in judged(history):
-        status, reason, _ = one.group.evaluation
+        status, reason, *_ = one.group.evaluation
         statuses = [state.evaluation.status for state in one.partitions.values()]
         assert status is (Status.ERR if max(statuses) > Status.WARN else max(statuses))
         named = [f"{state.evaluation.status.name} in {state.name} " for state in one.partitions.values()]
@@ -170,4 +259,3 @@ def test_nothing_contradicts_a_status(history: list[list[Step]]) -> None:
             assert status is not Status.OK
         if one.group.catch_up.drain == "now":
             assert not any(one.late(number) for number in one.partitions)
-            assert status is not Status.ERR

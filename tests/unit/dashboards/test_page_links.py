@@ -9,7 +9,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.grafana.generate import actions
+from tallystream_dashboards.grafana.generate import alert_rules
 from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.url_state import Selection
@@ -30,7 +30,7 @@ NOW = 1_700_000_000_000
             Selection(view="metrics", app="a", metric="m", at="2023-11-14T22:13:20"),
             f"prod-metric?var-app=a&var-metric=m&from={NOW - 900_000}&to={NOW}",
         ),
-        (Selection(view="twice", app="a", metric="m"), "prod-metric?var-app=a&var-metric=m&from=now-15m&to=now"),
+        (Selection(view="compare", app="a", metric="m"), "prod-metric?var-app=a&var-metric=m&from=now-15m&to=now"),
     ],
 )
 def test_grafana_shows_the_same_at_the_same_time(selection: Selection, link: str) -> None:
@@ -52,7 +52,7 @@ def test_the_page_has_the_runbook() -> None:
     docs = Path(__file__).parents[3] / "docs" / "runbook.md"
     assert runbook.TEXT.read_bytes() == docs.read_bytes(), f"run: cp docs/runbook.md {runbook.TEXT}"
     sections = runbook.sections()
-    assert actions().keys() <= set(sections)
+    assert alert_rules().keys() <= set(sections)
     links = [link for text in sections.values() for link in re.findall(r"\]\(([^)]+)\)", text)]
     assert links
     assert [link for link in links if not re.fullmatch(r"\?view=runbook&section=[\w-]+", link)] == []

@@ -62,6 +62,20 @@ def test_a_group_has_its_status_reason_and_time() -> None:
     assert found.action.startswith("Run tallystream lag with the group's name")
 
 
+def test_only_what_has_a_rule_is_an_alert() -> None:
+    """No rule fires on WARN, on what was not read, and if no instance of any app reports."""
+    silent = replace(WELL, apps=(AppInstances("a", 0, silent=2, fell_silent=2, silent_since_ms=NOW),))
+    states = [state("a", Status.ERR), state("b", Status.WARN), state("c", Status.WARN, 301), state("d", stale=True)]
+    assert {one.what: one.has_alert for one in found_in(*states, observed=silent)} == {
+        "Group a is ERR": True,
+        "Group b is WARN": False,
+        "Group c is WARN": True,
+        "No instance reports": False,
+        "2 instances of the app a fell silent": True,
+        "The newest round did not read all of d": False,
+    }
+
+
 def test_the_worst_is_first() -> None:
     """Outdated lag makes everything else uncertain, so it is first. Critical problems precede warnings."""
     states = [state("a", Status.ERR), state("b", Status.WARN), state("late", seconds=301), state("tallystream-shipper")]

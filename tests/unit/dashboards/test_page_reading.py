@@ -8,7 +8,7 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
-from tallystream_dashboards.data.duplicates import read_duplicates
+from tallystream_dashboards.data.compare import Bounds
 from tallystream_dashboards.data.groups import (
     MAX_GROUPS,
     MAX_PARTITIONS,
@@ -19,6 +19,8 @@ from tallystream_dashboards.data.groups import (
     read_groups_view,
 )
 from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, rate
+from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.page.compare_data import over_time, read_compare
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import Selection
 
@@ -108,15 +110,33 @@ def test_a_counter_has_its_own_positions(store: LocalStore, reader: LocalStore) 
     """Each of two consumers in an app has its own positions. Other positions do not count."""
     store.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
     store.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
-    for name, number in (("paid", 0), ("shipped", 3)):
-        selection = Selection(view="twice", metric=name)
-        view = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
-        duplicates = read_duplicates(reader, view.chosen, PERIOD)
-        assert duplicates is not None
-        assert (duplicates.count, [one.count for one in duplicates.partitions]) == (
-            number,
-            [100 if name == "paid" else 50],
-        )
+    for name, number, offsets in (("paid", 0, 100), ("shipped", 3, 50)):
+        view = read_compare(reader, Selection(view="compare", metric=name), PERIOD)
+        assert view.counters == (("orders", "paid"), ("orders", "shipped"))
+        assert view.compared is not None
+        now = view.compared.at(NOW)
+        assert (now.twice, [one.processed.size for one in now.partitions]) == (Bounds(number, number), [offsets])
+
+
+def test_a_consumer_is_compared_with_what_was_sent(store: LocalStore, reader: LocalStore) -> None:
+    """That is the default, also for an app of another view that has no positions. A name and a dash are kept."""
+    store.write([counted(90, NOW - MINUTE, "n", "b"), covered(90, NOW - MINUTE, "n.position", app="b")])
+    store.write([counted(95, NOW - MINUTE, "n.taken", "b"), covered(90, NOW - MINUTE, "n.taken.position", app="b")])
+    store.write([counted(100, NOW, "sent", "a"), covered(100, NOW, "sent.position", app="a")])
+    for selection, sent in (
+        (Selection(), "a/sent"),
+        (Selection(app="c", metric="x", from_other_view=True), "a/sent"),
+        (Selection(sent=DASH), DASH),
+        (Selection(sent="a/sent"), "a/sent"),
+    ):
+        view = read_compare(reader, selection, PERIOD)
+        assert (view.selection.app, view.selection.metric, view.selection.sent) == ("b", "n", sent)
+    assert view.compared is not None
+    assert view.compared.at(NOW).in_flight == Bounds(10, 10)
+    last = {line.label: line.last for line in over_time(view.compared, PERIOD).lines}
+    assert last == {"lost": 0, "in flight": 10, "counted twice": 0, "processed twice at most": 5}
+    assert read_compare(reader, Selection(app="c"), PERIOD).compared is None
+    assert read_compare(reader, Selection(sent="a/unknown"), PERIOD).compared is None
 
 
 def test_the_reporters_own_metrics_come_last(store: LocalStore, reader: LocalStore) -> None:

@@ -14,7 +14,7 @@ def test_a_selection_is_restored_from_the_address() -> None:
         Selection(view="metrics", app="my app", metric="a.b", range="6h"),
         Selection(view="groups", group="g&h", at="2026-11-20T03:12"),
         Selection(view="groups", range="7d", at="2026-11-20T03:12:30"),
-        Selection(view="twice", app="x"),
+        Selection(view="compare", app="x", sent="a/b"),
     ):
         assert parse(chosen.params()) == chosen
     assert parse(Selection().params()) == Selection()

@@ -29,7 +29,7 @@ class Late(TableSettings):
         type(self).readings += 1
         if self.readings == 2:
             raise SinkUnavailableError("the store is away.")
-        return Shown("a sum\n", "", FOUND) if self.readings > 2 else Shown("", "nothing", NOTHING)
+        return Shown([], "a sum\n", "", FOUND) if self.readings > 2 else Shown.nothing("nothing")
 
 
 @pytest.mark.parametrize(("wait_s", "shown"), [(60.0, ("a sum\n", FOUND, 3)), (0.0, ("nothing\n", NOTHING, 1))])

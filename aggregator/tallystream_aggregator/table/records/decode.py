@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 import msgspec
 
 from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
-from tallystream_aggregator.counters import Counters
+from tallystream_aggregator.counters import SnapshotMetrics
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tallystream_aggregator.sums import MetricId
 
 CLOCK_KEY = b"tallystream-clock"
@@ -69,26 +67,20 @@ def shard_of(key: bytes | None, shards: int) -> int:
 
 
 class DecodedSnapshot(msgspec.Struct, gc=False):
-    """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
+    """A snapshot and its metrics without the rejected ones and those over the limit, of which there are `over_limit`.
 
     `rejected` are the first of the rejected metrics. There are `more_rejected` besides. `value` is that of the record
-    if it has exactly the metrics of the snapshot. The values of a baseline are left out of the sums: they are from
-    before its stream of OTLP began. `known` are its metrics, and those of the snapshot are none, if they are counters
-    of OTLP that are known.
+    if it has exactly these metrics. The values of a baseline are left out of the sums: they are from before its stream
+    of OTLP began.
     """
 
     snapshot: Snapshot
+    metrics: SnapshotMetrics
     rejected: tuple[Refusal, ...] = ()
     over_limit: int = 0
     more_rejected: int = 0
     value: bytes | None = None
     is_baseline: bool = False
-    known: Counters | None = None
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """The metrics."""
-        return self.snapshot.metrics if self.known is None else self.known.metrics
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -205,14 +197,16 @@ def read_value(value: bytes, max_metrics: int) -> Message:
     # `\u00` may be a NUL, or an escaped field name: for the lenient decoder. A single byte is found much faster.
     if _BACKSLASH not in value or b"\\u00" not in value:
         try:
-            is_snapshot = b'"metrics"' in value
-            message = (
-                DecodedSnapshot(_snapshots.decode(value), value=value) if is_snapshot else _short_forms.decode(value)
-            )
+            message: DecodedSnapshot | ShortForm
+            if b'"metrics"' in value:
+                snapshot = _snapshots.decode(value)
+                message = DecodedSnapshot(snapshot, snapshot.metrics, value=value)
+            else:
+                message = _short_forms.decode(value)
         except (msgspec.DecodeError, RecursionError):
             pass  # the lenient decoder finds the reason, and the metrics that are good
         else:
-            is_within_limit = isinstance(message, ShortForm) or len(message.snapshot.metrics) <= max_metrics
+            is_within_limit = isinstance(message, ShortForm) or len(message.metrics) <= max_metrics
             if is_within_limit and _is_shallow(value, message):
                 return message
     return _read_leniently(text, max_metrics)
@@ -222,10 +216,9 @@ def _is_shallow(value: bytes, message: DecodedSnapshot | ShortForm) -> bool:
     """Tell whether the message has too few brackets, besides those of its known fields, to be nested too deep."""
     brackets = _brackets(value) - 2
     if brackets >= MAX_DEPTH - 4 and isinstance(message, DecodedSnapshot):
-        metrics = message.snapshot.metrics
-        brackets -= 2 * len(metrics)
+        brackets -= 2 * len(message.metrics)
         if brackets >= MAX_DEPTH - 4:  # few snapshots have sketches
-            brackets -= sum(map(_brackets_of_sketch, metrics))
+            brackets -= sum(map(_brackets_of_sketch, message.metrics))
     return brackets < MAX_DEPTH - 4
 
 
@@ -304,7 +297,8 @@ def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | R
             rejected.add_metric(error, partial(json.dumps, item))
     fields = {name: getattr(header, name) for name in Header.__struct_fields__}
     over_limit = max(0, len(metrics) - max_metrics)
-    return DecodedSnapshot(Snapshot(**fields, metrics=good), tuple(rejected.first), over_limit, rejected.more_metrics)
+    snapshot = Snapshot(**fields, metrics=good)
+    return DecodedSnapshot(snapshot, good, tuple(rejected.first), over_limit, rejected.more_metrics)
 
 
 def _metric(item: object) -> Metric:

@@ -54,9 +54,8 @@ class RecordRefusals:
 
     def add_decoded(self, rejected: Sequence[Refusal], more: int) -> None:
         """Add the metrics that were refused when the record was decoded: `rejected`, and `more` others."""
-        if rejected or more:
-            self.first += rejected[: self.room]
-            self._metrics += len(rejected) + more
+        self.first += rejected[: self.room]
+        self._metrics += len(rejected) + more
 
     def letters(self) -> list[Refusal]:
         """Return the refusals that become dead letters."""

@@ -20,8 +20,9 @@ from tallystream_dashboards.lag.collector.settings import CollectSettings
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from tallystream_aggregator.health.server import Response
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.sinks.base import PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -35,8 +36,10 @@ REQUEST_S = 5.0
 """The timeout of one request to the broker, in seconds."""
 
 
-def run(settings: CollectSettings) -> int:
+def run(settings: CollectSettings, routes: Mapping[str, Callable[[str], Response]]) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
+
+    `routes` are served beside the lag: paths, each with a function from the query string to the answer.
 
     Delivery: at least once. While the store is unavailable, the newest 200,000 points are kept and written when it is
     available again. A round in which the broker is unavailable leaves a gap in the history.
@@ -62,7 +65,7 @@ def run(settings: CollectSettings) -> int:
         # Without permission to read the store, the history can't be loaded or downsampled.
         full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0
         downsampler = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
-        api = stack.enter_context(serve(settings))
+        api = stack.enter_context(serve(settings, routes))
         collector = Collector(tracker.round, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings, stop, api)
     return 0

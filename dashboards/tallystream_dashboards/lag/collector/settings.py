@@ -47,7 +47,7 @@ class CollectSettings:
         rules: the rules of the statuses.
         assigned_only: leave out topics of which no member has a partition, if the group's members have others.
         full_hours: older history is downsampled to one round in five minutes; 0 keeps every round.
-        http_port: the port of `/metrics`, `/v1/groups`, `/healthz` and `/readyz`; 0: a free one; None: none.
+        http_port: the port of `/metrics`, `/v1/…`, `/healthz` and `/readyz`; 0: a free one; None: none.
         http_address: the address to serve them on; they have no password.
         options: librdkafka options, passed on unchanged; they may have secrets and are never shown.
         ready_file: a file that is created when a round has been written to the store.

@@ -20,7 +20,7 @@ from tallystream_dashboards.lag.state import (
     unread_partition,
     worst_first,
 )
-from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Rules, Status, evaluate_partition
+from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Late, Rules, Status, evaluate_partition, hold
 from tallystream_dashboards.lag.storage import ENDS
 from tallystream_dashboards.lag.time_lag import HISTORY_MS, EndOffsetHistory, max_observations
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
         PartitionOffsets,
         RoundOffsets,
     )
-    from tallystream_dashboards.lag.status import Evaluation
-    from tallystream_dashboards.lag.time_lag import TimeLag
 
 
 class Broker(Protocol):
@@ -83,7 +81,6 @@ class LagTracker:
         self._broker = broker
         self._patterns = patterns
         self._rules = rules
-        self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
         self._assigned_only = assigned_only
         self._open_from: dict[PartitionId, int] = {}
@@ -136,13 +133,11 @@ class LagTracker:
             if self._patterns.match(state.group):
                 known = () if state.gone or not state.partition_count else partitions.get(state.group, ())
                 self._groups[state.group] = replace(state, partitions=tuple(known))
-        start_ms = now_ms - self._window_ms - MAX_GAP_MS
+        start_ms = now_ms - self._rules.window_ms - MAX_GAP_MS
         for key, samples in read_samples(store, start_ms=start_ms, end_ms=now_ms + 1).items():
-            self._samples[key] = OffsetSamples(self._window_ms)
-            ends = self._ends.get(key[1], EndOffsetHistory())
+            self._samples[key] = OffsetSamples(self._rules.window_ms)
             for sample in samples:
-                time_lag = ends.time_lag(sample.committed, now_ms=sample.ts_ms)
-                self._samples[key].add(sample._replace(late=self._rules.is_late(sample.lag, time_lag)))
+                self._samples[key].add(sample)
 
     def _begin_again(self, ts_ms: int) -> None:
         """Forget what was observed: the clock was set back to `ts_ms`, so some of this time comes again."""
@@ -150,7 +145,15 @@ class LagTracker:
         self._samples.clear()
         for name, state in self._groups.items():
             since_ms = state.since_ms and min(state.since_ms, ts_ms)
-            self._groups[name] = replace(state, since_ms=since_ms, seen_ms=min(state.seen_ms, ts_ms))
+            self._groups[name] = replace(
+                state,
+                since_ms=since_ms,
+                late_since_ms=None,
+                seen_ms=min(state.seen_ms, ts_ms),
+                partitions=tuple(
+                    replace(one, evaluation=one.evaluation._replace(last_ms=0)) for one in state.partitions
+                ),
+            )
 
     def _add_ends(self, offsets: RoundOffsets) -> None:
         limit = max_observations(len(offsets.bounds))
@@ -186,17 +189,32 @@ class LagTracker:
         if before is not None and not before.gone and not group.complete and group.members is None:
             group = replace(group, members=before.members, state=before.broker_state)
         last = {} if before is None else {(one.topic, one.partition): one for one in before.partitions}
-        states, backlogs = [], []
+        late_since_ms = None if before is None or before.gone else before.late_since_ms
+        group_is_bad = before is not None and before.evaluation.status > Status.NOTFOUND
+        states, backlogs, any_late = [], [], False
         for one in group.partitions:
             oldest = None if one.committed is None else one.committed + one.deleted
             time_lag = self._ends[one.id].time_lag(oldest, now_ms=now_ms)
             late = self._rules.is_late((one.lag or 0) - one.deleted, time_lag)
-            samples = self._add_sample(group.group, one, now_ms, late=late)
-            warned = _is_bad(last.get(one.id)) or (late and _is_bad(before))
-            evaluation = self._judge(one, samples, time_lag, group.members, now_ms, warned=warned)
+            any_late = any_late or late
+            samples = self._add_sample(group.group, one, now_ms)
+            found = CAUGHT_UP
+            if one.lag != 0:
+                found = evaluate_partition(
+                    one,
+                    [] if samples is None else samples.all(),
+                    time_lag,
+                    members=group.members,
+                    now_ms=now_ms,
+                    rules=self._rules,
+                    late=Late(late_since_ms or now_ms, group_is_bad) if late else None,
+                    open_from=self._open_from.get(one.id),
+                )
             rates = (None, None) if samples is None else samples.rates(now_ms)
-            if late or evaluation.status > Status.WARN:
+            if late or found.status > Status.WARN:
                 backlogs.append(Backlog(one.lag or 0, rates))
+            if before is not None and one.id in last:
+                found = hold(found, last[one.id].evaluation, before.seen_ms, now_ms=now_ms, rules=self._rules)
             states.append(
                 PartitionState(
                     topic=one.topic,
@@ -204,15 +222,25 @@ class LagTracker:
                     lag=one.lag,
                     time_lag=time_lag,
                     rates=rates[0],
-                    evaluation=evaluation,
+                    evaluation=found,
                     start=one.start,
                     end=one.end,
                     committed=one.committed,
                 )
             )
         states += self._unread_partitions(group, last)
+        if any_late:
+            late_since_ms = late_since_ms or now_ms
+        elif not any(one.stale for one in states):
+            late_since_ms = None
         return group_state(
-            group.group, states, backlogs, seen_ms=now_ms, members=group.members, broker_state=group.state
+            group.group,
+            states,
+            backlogs,
+            seen_ms=now_ms,
+            members=group.members,
+            broker_state=group.state,
+            late_since_ms=late_since_ms,
         )
 
     def _unread_partitions(
@@ -225,42 +253,15 @@ class LagTracker:
             self._samples.pop((group.group, partition), None)
         return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
-    def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int, *, late: bool) -> OffsetSamples | None:
+    def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
         key = (group, partition.id)
         if partition.committed is None:
             self._samples.pop(key, None)
             return None
         if key not in self._samples:
-            self._samples[key] = OffsetSamples(self._window_ms)
-        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end, late))
+            self._samples[key] = OffsetSamples(self._rules.window_ms)
+        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
         return self._samples[key]
-
-    def _judge(
-        self,
-        offsets: PartitionOffsets,
-        samples: OffsetSamples | None,
-        time_lag: TimeLag | None,
-        members: int | None,
-        now_ms: int,
-        *,
-        warned: bool,
-    ) -> Evaluation:
-        if offsets.lag == 0 and not warned:
-            return CAUGHT_UP
-        return evaluate_partition(
-            offsets,
-            [] if samples is None else samples.all(),
-            time_lag,
-            members=members,
-            now_ms=now_ms,
-            rules=self._rules,
-            warned=warned,
-            open_from=self._open_from.get(offsets.id),
-        )
-
-
-def _is_bad(state: GroupState | PartitionState | None) -> bool:
-    return state is not None and state.evaluation.status > Status.NOTFOUND
 
 
 def _without_left(group: GroupOffsets) -> GroupOffsets:

@@ -1,4 +1,4 @@
-"""Draw the view of sums, with one metric over time and by instance, and the view of records processed twice."""
+"""Draw the view of sums, with one metric over time and by instance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import instances
-from tallystream_dashboards.data.lines import chart_data
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, PERCENTILES, counted, noun, value_text
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
@@ -17,27 +16,21 @@ from tallystream_dashboards.page.url_state import options
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from tallystream_dashboards.data.duplicates import Duplicates
     from tallystream_dashboards.page.metrics_data import MetricsView
 
 
-def app_key(view: str) -> str:
-    """Return the key of a view's app in the session state. Views may offer different apps."""
-    return "app" if view == "metrics" else f"{view}-app"
-
-
-def metric_key(view: str, app: str | None) -> str:
+def metric_key(app: str | None) -> str:
     """Return the key of the metric in the session state. Each app has its own, since a browser keeps a key's value."""
-    return f"{view}-metric-of-{app}"
+    return f"metric-of-{app}"
 
 
-def choose(view: MetricsView, name: str) -> None:
-    """Draw the choices of the app and the metric of the view with this name."""
+def choose(view: MetricsView) -> None:
+    """Draw the choices of the app and the metric."""
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
-    left.selectbox("App", apps, key=app_key(name), index=components.index(apps, view.app))
+    left.selectbox("App", apps, key="app", index=components.index(apps, view.app))
     with right.container(key="metric"):
-        st.selectbox("Metric", names, key=metric_key(name, view.app), index=components.index(names, view.metric))
+        st.selectbox("Metric", names, key=metric_key(view.app), index=components.index(names, view.metric))
 
 
 def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
@@ -84,53 +77,6 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
         components.table(tables.events(view.events, clock), caption="Events", key="events-table")
-
-
-def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
-    """Draw the records processed twice: the formula with its numbers, the result over time, and the positions."""
-    if duplicates is None:
-        st.info(
-            f"**{literal(view.app or 'This app')}** reports no positions of the counter "
-            f"{literal(view.metric or 'that was chosen')}, so how many records were processed twice is not known. "
-            "Choose the counter of processed records, and count with `ConsumerProgress`, or set "
-            "`registry.position(topic, partition, name='NAME.position')` together with the counter NAME.",
-            icon=":material/search_off:",
-        )
-        return
-    columns = st.columns(3)
-    columns[0].metric(f"Processed: {literal(view.metric)}", formatting.number(duplicates.processed), **components.TILE)
-    columns[1].metric("Different records: offsets covered", formatting.number(duplicates.covered), **components.TILE)
-    columns[2].metric(
-        "Processed twice",
-        formatting.number(duplicates.count),
-        "processed less covered",
-        delta_color="off",
-        delta_arrow="off",
-        **components.TILE,
-    )
-    if duplicates.count < 0:
-        st.warning(
-            "The counter counted fewer records than there are offsets: it counts something else, or some offsets have "
-            "no record (transaction markers, compaction).",
-            icon=":material/warning:",
-        )
-    components.chart(
-        "Processed twice over time, records",
-        chart_data([duplicates.over_time], *view.over_time.period_ms, until_ms=view.until_ms),
-        step=True,
-        integers=True,
-        key="twice-chart",
-        events=view.events,
-    )
-    components.table(
-        tables.covered_offsets(duplicates.partitions),
-        caption="Offsets covered",
-        key="covered-table",
-    )
-    st.caption(
-        "Consumers report, in one snapshot, how many records they processed and their positions. Records in flight are "
-        "not counted. Records processed since a consumer's last report are not shown yet."
-    )
 
 
 def _tiles(view: MetricsView) -> None:

@@ -47,7 +47,7 @@ def scope(*found: pb.Metric) -> pb.ScopeMetrics:
 
 def text_of(found: ScopePoints) -> tuple[list[str], list[str]]:
     """Return points as text, in which NaN equals NaN and -0.0 differs from 0.0."""
-    groups = [repr((group.life, group.start_ns, group.time_ns, group.metrics)) for group in found.groups]
+    groups = [repr((group.life, group.start_ns, group.time_ns, [*group.metrics])) for group in found.groups]
     return groups, [repr(point) for point in found.rejected]
 
 
@@ -93,7 +93,7 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
         found = [(one.resource.instance, decode.snapshots(one, BEGIN_NS // 1_000_000, 10)) for one in read]
-        return [(name, one.rejected, [points.metrics for points in one.snapshots]) for name, one in found]
+        return [(name, one.rejected, [[*metrics] for _, metrics, _ in one.snapshots]) for name, one in found]
 
     first = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)
@@ -172,7 +172,7 @@ def test_the_order_of_the_fields_makes_no_difference(monkeypatch: pytest.MonkeyP
     def metrics_of(value: bytes) -> list[Any]:
         [resource] = decode.read(value)
         assert resource.resource.app == "shop"
-        return [group.metrics for scope, raw in resource.scopes for group in _read(scope, raw).groups]
+        return [[*group.metrics] for scope, raw in resource.scopes for group in _read(scope, raw).groups]
 
     def _read(scope: Any, raw: bytes) -> ScopePoints:
         return scope.read(raw) if isinstance(scope, KnownScope) else decode._scopes.read(scope, raw)

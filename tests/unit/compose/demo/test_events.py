@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
-from tallystream_cli.demo.events import ROWS, Event, Flight, read_events, repeat
+from tallystream_cli.demo.events import ROWS, Flight, read_events
 
 
 def test_the_first_event() -> None:
@@ -26,10 +25,3 @@ def test_a_cancelled_flight_has_no_delay() -> None:
 def test_all_rows_are_read() -> None:
     """There are 336,776 events."""
     assert len(read_events()) == ROWS
-
-
-@pytest.mark.parametrize(("number", "expected"), [(0, ""), (2, "ab"), (3, "abc"), (8, "abcabcab")])
-def test_repeat(number: int, expected: str) -> None:
-    """After the last event comes the first again, up to the requested number."""
-    events = [Event(b"", letter.encode()) for letter in "abc"]
-    assert b"".join(event.value for event in repeat(events, number)).decode() == expected

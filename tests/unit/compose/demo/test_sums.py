@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_aggregator import sums
-from tallystream_cli.demo.sums import SumsReader, positions_covered
+from tallystream_cli.demo.sums import SumsReader, counted
+from tallystream_dashboards.data.compare import Counted, Place, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,13 @@ def test_values_that_depend_on_time_are_left_out(reader: SumsReader) -> None:
         reader.add(
             sums.Sum(app="a", name="at", type="position", tags={"partition": partition}, start=2, position=7, ts=0)
         )
-    values = reader.values()
-    assert [key[2] for key in values] == ["position", "position"]
-    assert positions_covered(values) == 10
+    assert [key[2] for key in reader.values()] == ["position", "position"]
+
+
+def test_what_a_counter_counted(reader: SumsReader) -> None:
+    """It has its own count, and the offsets of its own positions."""
+    for name, end in (("in", 7), ("in.taken", 9)):
+        at = {"topic": "flights", "partition": "0"}
+        reader.add(sums.Sum(app="a", name=name, type="counter", count=end, ts=0))
+        reader.add(sums.Sum(app="a", name=f"{name}.position", type="position", tags=at, start=2, position=end, ts=0))
+    assert counted(reader.values(), "in") == Counted(7, {Place("flights", "0"): Range(2, 7)})

@@ -1,0 +1,178 @@
+"""The counters and positions to compare, over time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare, compare_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from datetime import tzinfo
+
+    from tallystream_dashboards.data.lines import Line
+    from tallystream_dashboards.data.sums import Metric
+
+STILL_MS = 10_000
+"""How long nothing may change for it to stand still. That is longer than the usual reporting interval."""
+
+NUMBERS = {
+    "sent": "sent",
+    "counted": "counted as processed",
+    "lost": "lost",
+    "in_flight": "in flight",
+    "twice": "counted twice",
+    "processed_twice": "processed twice",
+}
+"""What the numbers of a comparison are called."""
+
+
+def positions_of(counter: str) -> str:
+    """Return the name of the positions that are set together with a counter, as ConsumerProgress names them."""
+    return f"{counter}.position"
+
+
+def taken_of(counter: str) -> str:
+    """Return the name of the counter of what was taken before the work, as ConsumerProgress names it."""
+    return f"{counter}.taken"
+
+
+class CounterKey(NamedTuple):
+    """The counters with one name of an app. As text it is APP/NAME."""
+
+    app: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.app}/{self.name}"
+
+    @property
+    def taken(self) -> CounterKey:
+        """What was taken before the work."""
+        return CounterKey(self.app, taken_of(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The counters with one name, of one app or of all, and their positions."""
+
+    counters: tuple[Metric, ...]
+    positions: tuple[Metric, ...]
+
+    def at(self, at_ms: int) -> Counted:
+        """Return what was counted at a time, and between which offsets."""
+        ranges: dict[Place, Range] = {}
+        sizes = 0
+        for one in self.positions:
+            start, end = one.at("start", at_ms), one.at("position", at_ms)
+            if start is not None and end is not None:
+                low, high = ranges.get(_place(one), (start, end))
+                ranges[_place(one)] = Range(int(min(low, start)), int(max(high, end)))
+                sizes += int(end - start)
+        overlap = max(0, sizes - sum(one.size for one in ranges.values()))
+        return Counted(sum(int(one.at("count", at_ms) or 0) for one in self.counters), ranges, overlap)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield what changes."""
+        yield from (one.value for one in self.counters)
+        yield from (one.line("position") for one in self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted."""
+
+    sent: Side | None
+    counted: Side | None
+    taken: Side | None
+    group: tuple[Metric, ...]
+    commits_first: bool = False
+
+    def at(self, at_ms: int) -> Comparison:
+        """Return the comparison at a time."""
+        offsets = [(_place(one), *found) for one in self.group if (found := _offsets(one, at_ms)) is not None]
+        if self.counted is None:
+            return compare_offsets(offsets)
+        return compare(
+            None if self.sent is None else self.sent.at(at_ms),
+            self.counted.at(at_ms),
+            taken=None if self.taken is None else self.taken.at(at_ms),
+            uncommitted=sum(max(0, known.end - committed) for _, known, committed in offsets) if offsets else None,
+            commits_first=self.commits_first,
+        )
+
+    def still_ms(self, at_ms: int) -> int | None:
+        """Return when it last changed before it stood still, at `at_ms` or earlier; None if it did not."""
+        lines = [line for side in (self.sent, self.counted, self.taken) if side is not None for line in side.lines()]
+        lines += [one.line(field) for one in self.group for field in ("end", "committed")]
+        times = sorted({time for line in lines for time in _changes(line) if time <= at_ms})
+        return next((one for one, later in reversed([*pairwise([*times, at_ms])]) if later - one >= STILL_MS), None)
+
+    def still_text(self, at_ms: int, zone: tzinfo = UTC) -> str:
+        """Return a sentence about the last moment at which it stood still."""
+        still_ms = self.still_ms(at_ms)
+        if still_ms is None:
+            return "It did not stand still in this period."
+        still, time = self.at(still_ms), formatting.clock(still_ms, zone, now_ms=at_ms)
+        if still == self.at(at_ms):
+            return f"Nothing has changed since {time}."
+        numbers = (f"{NUMBERS[name]} {getattr(still, name).at_least:,}" for name in ("lost", "in_flight", "twice"))
+        return f"It last stood still at {time}: {', '.join(numbers)}."
+
+
+def countable(sides: Collection[CounterKey]) -> list[CounterKey]:
+    """Return the counters that are no bound of another: without what was taken before the work."""
+    bounds = {key.taken for key in sides}
+    return sorted(key for key in sides if key not in bounds)
+
+
+def sender_to(sides: Mapping[CounterKey, Side], counted: CounterKey, at_ms: int) -> CounterKey | None:
+    """Return the counter of what was sent to the topics of a consumer; None unless exactly one can be it.
+
+    A consumer is known by what it takes. A producer takes nothing, and each of its records has an offset of its own.
+    """
+    if not {counted, counted.taken} <= sides.keys():
+        return None
+    topics = sides[counted].at(at_ms).topics
+    found = []
+    for key in countable(sides):
+        sent = sides[key].at(at_ms)
+        if key.taken not in sides and sent.topics == topics and sent.surplus <= 0 and not sent.overlap:
+            found.append(key)
+    return found[0] if len(found) == 1 else None
+
+
+def compare_all(sides: Mapping[CounterKey, Side], at_ms: int) -> dict[CounterKey, Comparison]:
+    """Compare each counter of what was processed with what was sent to its topics, if that is known."""
+    senders = {key: sender_to(sides, key, at_ms) for key in countable(sides)}
+    return {
+        key: Compared(sides[sender] if sender else None, sides[key], sides.get(key.taken), ()).at(at_ms)
+        for key, sender in senders.items()
+        if key not in senders.values()
+    }
+
+
+def _place(metric: Metric) -> Place:
+    tags = dict(metric.tags)
+    return Place(tags.get("topic", ""), tags.get("partition", ""))
+
+
+def _offsets(metric: Metric, at_ms: int) -> tuple[Range, int] | None:
+    """Return the offsets that a partition has, and the committed one. What was never committed is not processed."""
+    start, end = metric.line("start").at(at_ms), metric.line("end").at(at_ms)
+    if start is None or end is None:
+        return None
+    committed = metric.line("committed").at(at_ms)
+    return Range(int(start), int(end)), int(start if committed is None else committed)
+
+
+def _changes(line: Line) -> Iterator[int]:
+    before = None
+    for time, value in zip(line.times_ms, line.values, strict=True):
+        if value != before:
+            yield time
+        before = value
