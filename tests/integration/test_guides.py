@@ -181,5 +181,6 @@ def test_a_java_service(tmp_path: Path) -> None:
 def is_shown(show: list[str], folder: Path) -> bool:
     """Return whether the printed command shows the sums of both runs."""
     lines = [line.split() for line in run(*show[1:], folder=folder).stdout.splitlines()]
-    counted = {(words[1], words[2], words[4]) for words in lines if words[:2] == ["shop", "orders.placed"]}
-    return counted == {("orders.placed", "country=de", "1,500"), ("orders.placed", "country=fr", "500")}
+    counted = {tuple(words[2:5]) for words in lines if words[:2] == ["shop", "orders.placed"]}
+    parts = {("country=de", "counter", "1,500"), ("country=fr", "counter", "500")}
+    return counted == {("total", "of", "2"), *parts}
