@@ -64,7 +64,9 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)][: sums.MAX_MEASUREMENTS]
     series = [
-        one for name in names for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
+        one
+        for name in names
+        for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(sums.RATE_MS))
     ]
     read = sums.metrics(series)
     # What was taken before the work is no sum of its own.

@@ -25,6 +25,10 @@ class Period(NamedTuple):
     end_ms: int
     until_ms: int
 
+    def window_ms(self, before_ms: int) -> int:
+        """Return the time from so many ms before the end to the time before which points are read."""
+        return self.until_ms - self.end_ms + before_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

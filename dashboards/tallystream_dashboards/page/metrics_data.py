@@ -79,7 +79,7 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
     newest = [
         series
         for name in shown
-        for series in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=sums.RATE_MS)
+        for series in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(sums.RATE_MS))
     ]
     metrics = sums.metrics(newest)
     apps = sorted({metric.app for metric in metrics})

@@ -60,6 +60,13 @@ def test_the_fastest_counter_stands_for_an_app(store: LocalStore, reader: LocalS
     assert (second["App"].text, second["Living"], second["Main sum"]) == ("silent", 0, "")
 
 
+def test_an_app_that_began_a_moment_ago_has_a_rate(store: LocalStore, reader: LocalStore) -> None:
+    """It is that since the first point."""
+    points = [sum_point("sent", "counter", ago_s, count=(30 - ago_s) * 4) for ago_s in (30, 20, 10, 2)]
+    (line,) = tables.apps(home(store, reader, *points), Selection())
+    assert line["Rate/s"] == "3.7"  # 112 in 30 s
+
+
 def test_the_slowest_timer_is_named(store: LocalStore, reader: LocalStore) -> None:
     """The p99 is that of the timer with the highest one."""
     timers = [
