@@ -121,7 +121,7 @@ def compare(
     group: Annotated[
         str | None, typer.Option(help="The consumer group. Without names, its offsets alone are compared.")
     ] = None,
-    app: Annotated[str | None, typer.Option(help="Without names, show only the counters of this app.")] = None,
+    app: Annotated[str | None, typer.Option(help="Without names, show only the consumers of this app.")] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Only what was processed with this tag, as in query=scores; repeatable.")
     ] = None,
@@ -142,10 +142,10 @@ def compare(
 ) -> None:
     """Compare what was sent with what was processed: records that were lost, are in flight, and were processed twice.
 
-    Without names, show of each counter with positions how many records were counted twice, and processed twice at most.
+    Without names, show each consumer that counts what it takes, and what was sent to it.
 
-    Exit code: 0 none was lost or processed twice, 2 some were, 4 that can't be told, 1 there is nothing to compare,
-    3 the store can't be read.
+    Exit code: 0 none was lost or processed twice, 1 some were, 2 a name is wrong, 3 the store can't be read, 4 that
+    can't be told.
     """
     from tallystream_dashboards.terminal.compare import CompareSettings
     from tallystream_dashboards.terminal.show import show

@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_dashboards import formatting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -88,6 +90,16 @@ class Bounds:
     def known(self) -> int | None:
         """The lower bound; None if nothing is known of the number."""
         return self.at_least if self.at_least or self.at_most is not None else None
+
+    @property
+    def short(self) -> str:
+        """The number as text, as in `0 to 225` or `≥ 3`; a dash if nothing is known of it."""
+        low, high = formatting.number(self.at_least), formatting.number(self.at_most)
+        if self.is_exact:
+            return low
+        if self.at_most is not None:
+            return f"{low} to {high}"
+        return formatting.DASH if self.known is None else f"≥ {low}"
 
     def __str__(self) -> str:
         if self.is_exact:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_dashboards.data.groups import ROLES, read_groups_now, role
 from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.data.sums import metrics
-from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
@@ -47,15 +46,15 @@ def read_compared(
     def side(name: str | None, tags: Mapping[str, str]) -> Side | None:
         return None if name is None else _side(reader, name, names, tags, period)
 
-    # Before the sums: what had arrived by then is in them.
-    behind = _behind(reader, period)
+    # Before the sums: what had arrived by then is in them. Offsets are of the round that read them.
+    stored = Stored(period.end_ms) if counted is None else read_stored(reader, period.end_ms)
 
     def read() -> Compared | None:
         offsets = {"start", "end", "committed"}
         of_group = () if group is None else tuple(_read(reader, LAG, offsets, {"group": group}, period))
         # What was taken is read after what was counted, of which it is the bound.
         consumers = side(counted, tags or {}), side(counted and taken_of(counted), tags or {})
-        found = Compared(side(sent, {}), *consumers, of_group, commits_first, behind)
+        found = Compared(side(sent, {}), *consumers, of_group, commits_first, stored)
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
@@ -94,14 +93,6 @@ def _of_one_moment(read: Callable[[], Found]) -> Found:
         if before == found:
             break
     return found
-
-
-def _behind(reader: PointReader, period: Period) -> tuple[str, ...] | None:
-    groups = read_groups_now(reader, period)
-    own = [one for one in groups.states if role(one.group) in ROLES.values() and not one.gone]
-    if not own or groups.round_ms is None or period.end_ms - groups.round_ms > MAX_GAP_MS:
-        return None
-    return tuple(sorted(one.group for one in own if one.lag or one.uncommitted_records or one.stale))
 
 
 def _side(

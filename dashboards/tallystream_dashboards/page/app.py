@@ -145,7 +145,7 @@ def _draw(
     if not reader.measurements():
         components.empty_store()
     elif selection.view == "home":
-        home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection)
+        home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection, zone=zone)
     elif groups.round_ms is None:
         components.no_lag()
     else:

@@ -65,9 +65,12 @@ def read_compare(reader: PointReader, selection: Selection, period: Period) -> C
 
 
 def over_time(compared: Compared, period: Period) -> ChartData:
-    """Return those numbers over time that are known now: at least so many, and at most so many processed twice."""
-    step = (period.end_ms - period.start_ms) // MOMENTS
-    times = [period.start_ms + step * at for at in range(1, MOMENTS + 1)]
+    """Return those numbers over time that are known now: at least so many, and at most so many processed twice.
+
+    They end at the moment up to which the store has everything.
+    """
+    step, as_of_ms = (period.end_ms - period.start_ms) // MOMENTS, compared.stored.as_of(period.end_ms) or 0
+    times = sorted({min(as_of_ms, period.start_ms + step * at) for at in range(1, MOMENTS + 1)})
     found = [compared.at(time) for time in times]
     lines = [
         Line(NUMBERS[name], times, [getattr(one, name).known for one in found])

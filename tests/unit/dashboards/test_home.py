@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +129,21 @@ def test_without_what_was_taken_only_what_was_counted_twice_is_known(store: Loca
         store, reader, *progress("a", "n", 1003), *progress("b", "n", 1000), sum_point("n", "counter", 0, "c", count=1)
     )
     assert lost_and_twice(found) == {"a": (DASH, "≥ 3"), "b": (DASH, DASH), "c": (None, None)}
+
+
+def test_lost_and_twice_are_of_the_moment_up_to_which_the_store_has_everything(
+    store: LocalStore, reader: LocalStore
+) -> None:
+    """The counters of the newest step may be there without their positions."""
+    rounds = Rounds()
+    for ago_s in (6, 4, 2):
+        own = [group(f"tallystream-{name}", (9, 9), topic=name) for name in ("aggregator", "shipper")]
+        store.write(rounds.points(round_of(*own), NOW - ago_s * 1000))
+    store.write([replace(one, ts_ms=NOW - 5_000) for one in progress("a", "n", 1003)])
+    found = home(store, reader, sum_point("n", "counter", 0, "a", count=5000))
+    assert lost_and_twice(found) == {"a": (DASH, "≥ 3")}
+    assert found.apps[0].main is not None
+    assert found.apps[0].main.value.last == 5000
 
 
 @pytest.mark.parametrize(
