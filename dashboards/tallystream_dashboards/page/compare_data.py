@@ -76,5 +76,5 @@ def over_time(compared: Compared, period: Period) -> ChartData:
         Line(NUMBERS[name], times, [getattr(one, name).known for one in found])
         for name in ("lost", "in_flight", "twice")
     ]
-    lines.append(Line("processed twice at most", times, [one.processed_twice.at_most for one in found]))
+    lines.append(Line("processed twice at most", times, [one.processed_twice.most for one in found]))
     return chart_data([line for line in lines if line.last is not None], period.start_ms, period.end_ms)

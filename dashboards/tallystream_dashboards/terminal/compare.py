@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.compare import Comparison
+    from tallystream_dashboards.data.compare import Bounds, Comparison
     from tallystream_dashboards.data.sides import OfConsumer
     from tallystream_dashboards.data.stored import Stored
 
@@ -131,7 +131,13 @@ def comparison_json(one: Comparison) -> dict[str, Any]:
         {**place._asdict(), "known": list(known), "processed": list(processed)}
         for place, known, processed in one.partitions
     ]
-    return {name: asdict(getattr(one, name)) for name in NUMBERS} | {"partitions": partitions, "why": list(one.why)}
+    bounds: dict[str, Bounds] = {name: getattr(one, name) for name in NUMBERS}
+    numbers = {
+        name: {"at_least": one.at_least, "at_most": one.at_most}
+        | ({} if one.granted is None else {"granted": one.granted})
+        for name, one in bounds.items()
+    }
+    return numbers | {"partitions": partitions, "why": list(one.why)}
 
 
 def _json(one: Comparison, stored: Stored, as_of_ms: int) -> dict[str, Any]:
@@ -146,7 +152,7 @@ def _code(found: Iterable[tuple[Comparison, bool]], stored: Stored, at_ms: int) 
     for one, knows_sent in found:
         if one.is_bad:
             return NOT_WELL
-        unsure = unsure or one.processed_twice.at_most != 0 or (knows_sent and one.lost.at_most != 0)
+        unsure = unsure or one.processed_twice.most != 0 or (knows_sent and one.lost.at_most != 0)
     return UNKNOWN if unsure else FOUND
 
 

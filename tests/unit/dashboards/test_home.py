@@ -116,7 +116,7 @@ def test_lost_and_twice_are_known_within_bounds(store: LocalStore, reader: Local
     """A consumer that was killed with 225 records is compared with what was sent to its topics. A producer is not."""
     points = [*progress("billing", "n", 1000), *progress("billing", "n.taken", 1225)]
     found = home(store, reader, *points)
-    assert lost_and_twice(found) == {"billing": (DASH, "0 to 225")}
+    assert lost_and_twice(found) == {"billing": (DASH, "0 to 225?")}
     assert found.apps[0].main is not None
     assert found.apps[0].main.name == "n"
     found = home(store, reader, *progress("orders", "sent", 1100, start=400))
@@ -147,19 +147,19 @@ def test_lost_and_twice_are_of_the_moment_up_to_which_the_store_has_everything(
 
 
 @pytest.mark.parametrize(
-    ("other", "lost"),
+    ("other", "numbers"),
     [
-        (progress("b", "sent", 1100, start=400), DASH),
-        (progress("b", "sent", 1100, start=400, topic="out"), "100"),
-        (progress("b", "n", 1000) + progress("b", "n.taken", 1000), "100"),
-        (progress("b", "n", 1101, start=400), "100"),
+        (progress("b", "sent", 1100, start=400), (DASH, "0?")),
+        (progress("b", "sent", 1100, start=400, topic="out"), ("100", "0")),
+        (progress("b", "n", 1000) + progress("b", "n.taken", 1000), ("100", "0")),
+        (progress("b", "n", 1101, start=400), ("100", "0")),
     ],
     ids=["producer", "other-topic", "consumer", "counts-twice"],
 )
 def test_what_was_sent_is_known_if_one_counter_can_be_it(
-    store: LocalStore, reader: LocalStore, other: list[Point], lost: str
+    store: LocalStore, reader: LocalStore, other: list[Point], numbers: tuple[str, str]
 ) -> None:
     """A second producer makes it unknown; a consumer, another topic and what was counted twice are no producers."""
     consumer = [*progress("billing", "n", 1000), *progress("billing", "n.taken", 1000)]
     found = home(store, reader, *consumer, *progress("orders", "sent", 1100, start=400), *other)
-    assert lost_and_twice(found)["billing"] == (lost, "0")
+    assert lost_and_twice(found)["billing"] == numbers

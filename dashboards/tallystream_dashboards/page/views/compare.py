@@ -89,7 +89,7 @@ def _tiles(now: Comparison) -> None:
         ("Lost", now.lost, now.lost.known),
         ("In flight", now.in_flight, now.in_flight.known),
         ("Counted twice", now.twice, now.twice.known),
-        ("Processed twice at most", now.processed_twice, now.processed_twice.at_most),
+        ("Processed twice at most", now.processed_twice, now.processed_twice.most),
     ]
     for column, (title, one, value) in zip(st.columns(len(tiles)), tiles, strict=True):
         number = formatting.number(value)
