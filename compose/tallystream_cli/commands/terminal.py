@@ -79,7 +79,7 @@ def sums(
 
 
 def instances(
-    app: o.App,
+    app: Annotated[str | None, typer.Argument(help="The name of the app; by default all apps are listed.")] = None,
     *,
     store: o.LocalStore = None,
     metric: Annotated[str | None, typer.Option(help="Show the values of this metric, too.")] = None,
@@ -94,7 +94,8 @@ def instances(
 ) -> None:
     """Show the instances of an app from the store: living, ended or silent since when, and the last report.
 
-    Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
+    Without an app, show the numbers of each app. Exit code: 0 there are instances, 1 there are none, 2 the name is
+    wrong, 3 the store can't be read.
     """
     from tallystream_dashboards.terminal.instances import InstancesSettings
     from tallystream_dashboards.terminal.show import show

@@ -6,6 +6,7 @@ status WARN, groups that were not read, and no reporting instance have no rule.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.observed import Observed
@@ -30,6 +31,9 @@ OWN_METRICS_MS = 86_400_000
 
 THRESHOLDS = Thresholds()
 """Those that the alert rules have by default."""
+
+_OF_STATUS = re.compile(r" (STOP|STALL|REWIND): [^.]*\.")
+"""A sentence of a rule's text that is about one status of a partition. The reason of a group begins with the status."""
 
 _OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
 
@@ -50,10 +54,13 @@ class Problem:
     details: Mapping[str, str] = field(default_factory=dict)
     has_alert: bool = True
 
-    @property
-    def action(self) -> str:
-        """What to do first: the text of the alert rule."""
-        return alert_rules()[self.slug].action
+
+def what_to_do(kind: Sequence[Problem]) -> str:
+    """Return what to do first about problems of one kind: the rule's text, without the parts of other statuses."""
+    return _OF_STATUS.sub(
+        lambda part: part[0] if any(one.why.startswith(part[1]) for one in kind) else "",
+        alert_rules()[kind[0].slug].action,
+    )
 
 
 def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thresholds = THRESHOLDS) -> list[Problem]:
