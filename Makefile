@@ -33,7 +33,7 @@ bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): mak
 limits: setup ## what hostile records cost: time, output, state and memory of 236 inputs (two minutes): make limits ARGS="--all --memory 1024"
 	@exec $(PYTHON_) -m benchmarks.limits $(ARGS)
 
-faults: setup ## the fault suite in full, an hour and a quarter: make faults ARGS="-k disk"
+faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
 
 fuzz: setup ## the property tests with 20 times as many examples (half an hour)

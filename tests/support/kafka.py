@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -27,6 +27,14 @@ NO_COORDINATOR = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 """The broker's errors for a group while it starts."""
+
+
+class Servers(Protocol):
+    """A broker or a cluster."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses for clients."""
 
 
 def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> list[TopicRecord]:
