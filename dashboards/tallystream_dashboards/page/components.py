@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.sums import MAX_MEASUREMENTS
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import charts, html_table
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
+    from tallystream_dashboards.page.reading import PageData
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -66,18 +68,27 @@ def chart(
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(round_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool, grafana: str | None) -> None:
+def as_of(data: PageData, *, zone: tzinfo, every: float, grafana: str | None) -> None:
     """Draw the age of the newest lag as a caption, and a link to the dashboard that shows the same."""
+    round_ms, now_ms = data.groups.round_ms, data.period.end_ms
     parts = []
     if round_ms is not None:
         ago = formatting.duration((now_ms - round_ms) / 1000)
         moment = formatting.clock(round_ms, zone, now_ms=now_ms)
         now = [f"Data as of **{moment}**", f"{ago} ago", f"refreshes every {every:g} s"]
-        parts = [f"History at **{moment}**", "*Time* goes back to now"] if past else now
+        parts = [f"History at **{moment}**", "*Time* goes back to now"] if data.selection.at else now
     if grafana is not None:
         parts.append(f"[Open in Grafana]({grafana})")
     if parts:
         st.caption(" · ".join(parts))
+
+
+def left_out(count: int) -> None:
+    """Draw how many metrics are not read, if there are some."""
+    if count:
+        st.caption(
+            f"{count:,} more metrics are in the store and not read: this has the first {MAX_MEASUREMENTS} by name."
+        )
 
 
 def empty_store() -> None:

@@ -24,8 +24,7 @@ def metric_key(app: str | None) -> str:
     return f"metric-of-{app}"
 
 
-def choose(view: MetricsView) -> None:
-    """Draw the choices of the app and the metric."""
+def _choose(view: MetricsView) -> None:
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=components.index(apps, view.app))
@@ -34,7 +33,8 @@ def choose(view: MetricsView) -> None:
 
 
 def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
-    """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
+    """Draw the choices, one metric over time, its living instances, each instance, and all newest sums of the app."""
+    _choose(view)
     _tiles(view)
     clock = components.clock(zone, now_ms)
     if view.of_app is not None:
@@ -73,8 +73,7 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
                 caption="The reporter's own metrics",
                 key="own-sums-table",
             )
-    if view.left_out:
-        st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
+    components.left_out(view.left_out)
     if view.events:
         components.table(tables.events(view.events, clock), caption="Events", key="events-table")
 
