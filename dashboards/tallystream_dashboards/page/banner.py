@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.data.problems import action, problems
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page.links import page_link
 from tallystream_dashboards.printable import printable
@@ -82,7 +82,7 @@ def _kind(kind: Sequence[Problem], selection: Selection, clock: Callable[[int], 
     runbook = page_link({"view": "runbook", "section": kind[0].slug})
     # The runbook opens beside the page, so that the problem stays in view.
     return (
-        f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(kind[0].action)} "
+        f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(action(kind))} "
         f'<a href="{escape(runbook)}" target="_blank">Runbook: {kind[0].slug}</a></p></li>'
     )
 
