@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.data.lines import MAX_LINES, ChartData, Line, chart_data
+from tallystream_dashboards.data.lines import MAX_LINES, ChartData, Line, chart_data, fitted
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.storage import GROUPS, LAG
 
@@ -94,7 +94,7 @@ def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> 
     lines.sort(key=lambda line: -(line.last or 0))
     # Unchanged points are not stored: the last value is valid until the newest round.
     left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
-    chart = chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out)
+    (chart,) = fitted(chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out))
     return GroupsView(trends, chart)
 
 
@@ -118,12 +118,12 @@ def read_group_view(reader: PointReader, groups: GroupsNow, group: str, period: 
     time_lag, *rates = (_line(name, history.get(field)) for field, name in _OVER_TIME.items())
     # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
     last_ms = groups.round_ms if state is not None and not state.gone else None
-    return GroupView(
-        state,
+    charts = fitted(
         chart_data(lines, start_ms, end_ms, until_ms=last_ms, left_out=_left_out(count, MAX_PARTITIONS, MAX_LINES)),
         chart_data([time_lag], start_ms, end_ms, until_ms=last_ms),
         chart_data(rates, start_ms, end_ms, until_ms=last_ms),
     )
+    return GroupView(state, *charts)
 
 
 def _left_out(count: int, limit: int, worst: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.page.reading import PageData
     from tallystream_dashboards.page.settings import PageSettings
+
+
+PRESETS = ("15m", "1h", "6h", "24h", "7d")
+"""How long ago a period can end with one click."""
 
 
 def main() -> None:
@@ -75,10 +79,18 @@ def _moment(column: Any, selection: Selection) -> str | None:
     with column.popover("Time" if selection.at is None else selection.at.replace("T", " "), width="stretch"):
         at_ms = selection.at_ms
         value = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
+        with st.container(horizontal=True, gap="xsmall"):
+            for name in PRESETS:
+                st.button(f"{name} ago", on_click=_go_to, args=(RANGES[name],), key=f"ago-{name}")
         chosen = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
         if st.button("Back to now", disabled=chosen is None, on_click=_now, key="back-to-now"):
             return None
     return None if chosen is None else chosen_moment(chosen, selection.at)
+
+
+def _go_to(ago_s: int) -> None:
+    then = datetime.now(UTC).replace(tzinfo=None, second=0, microsecond=0) - timedelta(seconds=ago_s)
+    st.session_state["moment"] = then
 
 
 def _now() -> None:

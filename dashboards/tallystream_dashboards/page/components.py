@@ -46,7 +46,14 @@ def table(rows: Sequence[Mapping[str, Any]], *, caption: str, key: str) -> None:
 
 
 def chart(
-    title: str, data: ChartData, *, key: str, step: bool = False, integers: bool = False, events: Sequence[Event] = ()
+    title: str,
+    data: ChartData,
+    *,
+    key: str,
+    step: bool = False,
+    integers: bool = False,
+    zero: bool = False,
+    events: Sequence[Event] = (),
 ) -> None:
     """Draw lines over time, with a mark for each event, or a caption if there are no lines.
 
@@ -56,11 +63,12 @@ def chart(
     if not data.lines:
         st.caption("There is nothing in the chosen period.")
         return
+    drawn = [event for event in events if event.ts_ms >= data.period_ms[0]]
     # The data are not in the specification, so that the chart takes new rows without flicker.
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
             charts.rows(data),
-            charts.spec(title, step=step, integers=integers, events=events),
+            charts.spec(title, step=step, integers=integers, zero=zero, events=drawn),
             key=key,
         )
         st.html(charts.legend(title, data))

@@ -10,7 +10,7 @@ from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import EVENTS
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.instances import by_instance, read_values
-from tallystream_dashboards.data.lines import ChartData, Line, chart_data
+from tallystream_dashboards.data.lines import ChartData, Line, chart_data, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +67,13 @@ def read_metrics(
     reader: PointReader,
     selection: Selection,
     period: Period,
-    instances: Sequence[AppInstances] = (),
+    apps_now: Sequence[AppInstances] = (),
     *,
     round_ms: int | None,
 ) -> MetricsView:
-    """Read the newest value of every sum, and the chosen metric over the period. `instances` are those of each app.
+    """Read the newest value of every sum, and the chosen metric over the period.
 
+    `apps_now` has the instances of each app.
     A sum is written when it changes, so its last value is drawn until `round_ms`, the time of the collector's newest
     round, or the time of the newest sum if that is later.
 
@@ -95,20 +96,27 @@ def read_metrics(
     as_of_ms = max((metric.changed_ms for metric in (*metrics, *read)), default=None)
     until_ms = max(round_ms or 0, as_of_ms or 0)
     start_ms, end_ms, _ = period
+    over_time, rates, percentiles, living, of_instances = fitted(
+        chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
+        chart_data([one.rates(start_ms, min(end_ms, until_ms)) for one in chosen], start_ms, end_ms),
+        chart_data(_percentiles(chosen), start_ms, end_ms, until_ms=until_ms),
+        chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
+        _by_instance(reader, name, app, period),
+    )
     return MetricsView(
         apps=tuple(apps),
         app=app,
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        over_time=chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
-        rates=chart_data([one.rates(start_ms, min(end_ms, until_ms)) for one in chosen], start_ms, end_ms),
-        percentiles=chart_data(_percentiles(chosen), start_ms, end_ms, until_ms=until_ms),
-        instances=chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
+        over_time=over_time,
+        rates=rates,
+        percentiles=percentiles,
+        instances=living,
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
-        of_app=next((one for one in instances if one.name == app), None),
-        by_instance=_by_instance(reader, name, app, period),
+        of_app=next((one for one in apps_now if one.name == app), None),
+        by_instance=of_instances,
         events=_events(reader, app, period),
         left_out=left_out,
         as_of_ms=as_of_ms,

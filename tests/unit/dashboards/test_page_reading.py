@@ -253,7 +253,7 @@ def test_an_unchanged_lag_is_drawn_to_the_newest_round(store: LocalStore, reader
 
 
 def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStore) -> None:
-    """All time axes cover the selected period. A value from before it is valid at its beginning."""
+    """All time axes cover the selected period, or what there is of it. A value from before it is valid at its start."""
     store.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
     tags = {"app": "orders", "metric_type": "counter"}
     for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
@@ -271,7 +271,37 @@ def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStor
     store.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
     five = Selection(range="5m").period(NOW)
     one = read_group_view(reader, read_groups_now(reader, five), "g", five)
-    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [period] * 3
+    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [(NOW - MINUTE, NOW)] * 3
+
+
+def test_the_axes_fit_what_there_is(store: LocalStore, reader: LocalStore) -> None:
+    """They begin with the first value of the view, but cover a minute at least. A count that began there has a 0."""
+    store.write([counted(87, NOW - 4 * MINUTE), counted(90, NOW - 1000)])
+    store.write([counted(5, NOW - 9 * MINUTE, "old"), counted(3, NOW - 2000, "new")])
+    for selection, start_ms, began in (
+        (Selection(metric="records"), NOW - 4 * MINUTE, True),
+        (Selection(metric="new"), NOW - MINUTE, True),
+        (Selection(metric="old", range="5m"), NOW - 5 * MINUTE, False),
+        (Selection(metric="old", range="7d"), NOW - 9 * MINUTE, True),
+    ):
+        view = read_metrics(reader, selection, selection.period(NOW), round_ms=NOW)
+        charts = (view.over_time, view.rates, view.instances)
+        assert [chart.period_ms for chart in charts] == [(start_ms, NOW)] * 3
+        assert view.over_time.began is began
+        assert {line.times_ms[0] >= start_ms for chart in charts for line in chart.lines} == {True}
+
+
+def test_the_gauge_of_a_dead_instance_ends(store: LocalStore, reader: LocalStore) -> None:
+    """The sum has no value from when nobody reports it, and the line of the instance ends at its last report."""
+    gauge = {"app": "orders", "metric_type": "gauge"}
+    for ago_s, number in ((30, 1), (20, 1), (10, 0)):
+        fields = {"sum": 7.5, "number": number, "instances": number, "lives": number}
+        store.write([Point("gauge", gauge, fields, NOW - ago_s * 1000)])
+    store.write([row(NOW - ago_s * 1000, "a", value=7.5) for ago_s in (30, 20)])
+    view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=NOW)
+    (total,), (alone,) = view.over_time.lines, view.by_instance.lines
+    assert (total.at(NOW - 11_000), total.last) == (7.5, None)
+    assert (alone.times_ms[-1], alone.last) == (NOW - 20_000, 7.5)
 
 
 class WrittenMeanwhile:

@@ -75,9 +75,11 @@ def draw_group(groups: Sequence[GroupState], name: str, view: GroupView, *, now_
     with left:
         components.chart("Lag by partition, records", view.by_partition, integers=True, key="lag-chart")
     with middle:
-        components.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
+        components.chart("Produced and consumed, records a second", view.rates, zero=True, key="rates-chart")
     with right:
-        components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
+        components.chart(
+            "Time lag, seconds: age of the oldest unread record", view.time_lag, zero=True, key="seconds-chart"
+        )
     partitions = _filtered(state.partitions, lambda one: one.name, "topic/partition")
     table = tables.partitions(partitions[:MAX_PARTITIONS])
     components.table(table, caption="Partitions", key="partitions-table")

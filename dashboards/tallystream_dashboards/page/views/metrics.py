@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import instances
-from tallystream_dashboards.data.sums import DISTRIBUTIONS, PERCENTILES, counted, noun, value_text
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, GAUGES, PERCENTILES, counted, noun, value_text
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -44,19 +44,33 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
+    # A count begins at 0.
+    is_count = view.chosen[0].type not in (*GAUGES, "position")
     left, right = st.columns(2)
     with left:
         components.chart(
-            f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
+            f"{noun(view.chosen[0].type)} over time",
+            view.over_time,
+            step=True,
+            zero=is_count and view.over_time.began,
+            key="sum-chart",
+            events=view.events,
         )
     with right:
         if view.rates.lines:
-            components.chart("Rate over time, a second", view.rates, key="rate-chart", events=view.events)
+            components.chart("Rate over time, a second", view.rates, zero=True, key="rate-chart", events=view.events)
     if view.percentiles.lines:
-        components.chart("Percentiles over time", view.percentiles, step=True, key="percentiles-chart")
+        components.chart("Percentiles over time", view.percentiles, step=True, zero=True, key="percentiles-chart")
     components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
     if view.by_instance.lines:
-        components.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
+        components.chart(
+            "By instance",
+            view.by_instance,
+            step=True,
+            zero=is_count and view.by_instance.began,
+            key="instance-chart",
+            events=view.events,
+        )
         st.caption(instances.caption(view.chosen[0].type))
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
