@@ -13,8 +13,10 @@ import psutil
 from support.aggregator import Aggregator
 from support.exactness import assert_as_acknowledged, assert_exact
 from support.faults import OUTAGE_S, assert_published, pause
-from support.fleet import Fleet
+from support.fleet import NAME, Fleet
+from support.history import violations
 from support.kafka import end_offsets, following
+from tallystream_aggregator import sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +51,9 @@ def cluster_faults(cluster: KafkaCluster, topics: Topics, folder: Path, kinds: S
     fleet.publish(300)
     recovery_s: dict[str, list[float]] = defaultdict(list)
     published = (topics.agg, topics.table, topics.dead, topics.events)
+    seen_at: dict[str, list[float]] = {}
     with (
-        following(servers, published) as seen,
+        following(servers, published, seen_at) as seen,
         Aggregator(servers, topics.prefix, folder, "--latency", "low") as aggregator,
     ):
         aggregator.start().wait_ready()
@@ -67,6 +70,14 @@ def cluster_faults(cluster: KafkaCluster, topics: Topics, folder: Path, kinds: S
         assert_as_acknowledged(cluster, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
     assert_published(cluster, topics, seen)
+    lines = []
+    for at, record in zip(seen_at[topics.agg], seen[topics.agg], strict=True):
+        row = sums.decode(record.value or b"")
+        if row.name == NAME:  # its offsets are the last ones that it includes
+            positions = {partition: offset + 1 for partition, offset in row.offsets[topics.metrics].items()}
+            line = {"at": at, "reader": topics.agg, "sum": row.tags["part"], "count": row.count, "positions": positions}
+            lines.append(line)
+    assert violations(fleet.journal.lines(), lines, OUTAGE_S) == []
     for kind, passed_s in recovery_s.items():
         print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
