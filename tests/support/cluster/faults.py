@@ -113,6 +113,8 @@ def _cause(cluster: KafkaCluster, topics: Topics, aggregator: Aggregator, kind: 
                 leader = cluster.leader(TRANSACTIONS)
             cluster.nodes[leader].kill()
             pause(seconds)
+            if more:
+                aggregator.start()
         case _:
             raise AssertionError(kind)
 
