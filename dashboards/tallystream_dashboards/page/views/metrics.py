@@ -8,7 +8,7 @@ import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import instances
-from tallystream_dashboards.data.sums import DISTRIBUTIONS, PERCENTILES, counted, noun, value_text
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, GAUGES, PERCENTILES, counted, noun, value_text
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -24,8 +24,7 @@ def metric_key(app: str | None) -> str:
     return f"metric-of-{app}"
 
 
-def choose(view: MetricsView) -> None:
-    """Draw the choices of the app and the metric."""
+def _choose(view: MetricsView) -> None:
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=components.index(apps, view.app))
@@ -34,7 +33,8 @@ def choose(view: MetricsView) -> None:
 
 
 def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
-    """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
+    """Draw the choices, one metric over time, its living instances, each instance, and all newest sums of the app."""
+    _choose(view)
     _tiles(view)
     clock = components.clock(zone, now_ms)
     if view.of_app is not None:
@@ -44,19 +44,33 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
+    # A count begins at 0.
+    is_count = view.chosen[0].type not in (*GAUGES, "position")
     left, right = st.columns(2)
     with left:
         components.chart(
-            f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
+            f"{noun(view.chosen[0].type)} over time",
+            view.over_time,
+            step=True,
+            zero=is_count and view.over_time.began,
+            key="sum-chart",
+            events=view.events,
         )
     with right:
         if view.rates.lines:
-            components.chart("Rate over time, a second", view.rates, key="rate-chart", events=view.events)
+            components.chart("Rate over time, a second", view.rates, zero=True, key="rate-chart", events=view.events)
     if view.percentiles.lines:
-        components.chart("Percentiles over time", view.percentiles, step=True, key="percentiles-chart")
+        components.chart("Percentiles over time", view.percentiles, step=True, zero=True, key="percentiles-chart")
     components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
     if view.by_instance.lines:
-        components.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
+        components.chart(
+            "By instance",
+            view.by_instance,
+            step=True,
+            zero=is_count and view.by_instance.began,
+            key="instance-chart",
+            events=view.events,
+        )
         st.caption(instances.caption(view.chosen[0].type))
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
@@ -73,8 +87,7 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
                 caption="The reporter's own metrics",
                 key="own-sums-table",
             )
-    if view.left_out:
-        st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
+    components.left_out(view.left_out)
     if view.events:
         components.table(tables.events(view.events, clock), caption="Events", key="events-table")
 
