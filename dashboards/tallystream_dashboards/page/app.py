@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.settings import PageSettings
 
 
-PRESETS = ("15m", "1h", "6h", "24h", "7d")
-"""How long ago a period can end with one click."""
-
-
 def main() -> None:
     """Draw the page."""
     settings = page_settings.served
@@ -80,8 +76,8 @@ def _moment(column: Any, selection: Selection) -> str | None:
         at_ms = selection.at_ms
         value = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
         with st.container(horizontal=True, gap="xsmall"):
-            for name in PRESETS:
-                st.button(f"{name} ago", on_click=_go_to, args=(RANGES[name],), key=f"ago-{name}")
+            for name, ago_s in RANGES.items():
+                st.button(f"{name} ago", on_click=_go_to, args=(ago_s,), key=f"ago-{name}")
         chosen = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
         if st.button("Back to now", disabled=chosen is None, on_click=_now, key="back-to-now"):
             return None

@@ -51,7 +51,7 @@ def rows(chart: ChartData) -> pd.DataFrame:
     colors = _color_numbers(line.label for line in chart.lines)
     points: list[_Point] = []
     for line in chart.lines:
-        known = [False, *(value is not None for value in line.values), False]
+        known = [False, *(value is not None for value in line.values), False]  # noqa: PD011 - not of pandas
         for at, (time, value) in enumerate(zip(line.times_ms, line.values, strict=True)):
             alone = known[at : at + 3] == [False, True, False]
             points.append((time, value, line.label, colors[line.label], alone))

@@ -29,6 +29,7 @@ ICON = (
 """The page's icon, inline: Streamlit would load its own from the internet."""
 
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+_SORTING = st.components.v2.component("sorting", js=Path(__file__).with_name("table.js").read_text(encoding="utf-8"))
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
     **dict.fromkeys(Status, "red"),
@@ -39,10 +40,11 @@ COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, caption: str, key: str) -> None:
-    """Draw a table whose text wraps, so that it is shown in full on a screen of any width."""
+    """Draw a table whose text wraps, so that it is shown in full on any screen. A click on a column sorts it."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
         st.html(html_table.html_table(rows, colors, caption=caption))
+        _SORTING(data=key, key=f"{key}-sorting")
 
 
 def chart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -16,6 +16,7 @@ from tallystream_dashboards.page.url_state import options
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import MetricsView
 
 
@@ -44,36 +45,7 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
-    # A count begins at 0.
-    is_count = view.chosen[0].type not in (*GAUGES, "position")
-    left, right = st.columns(2)
-    with left:
-        components.chart(
-            f"{noun(view.chosen[0].type)} over time",
-            view.over_time,
-            step=True,
-            zero=is_count and view.over_time.began,
-            key="sum-chart",
-            events=view.events,
-        )
-    with right:
-        if view.rates.lines:
-            components.chart("Rate over time, a second", view.rates, zero=True, key="rate-chart", events=view.events)
-    if view.percentiles.lines:
-        components.chart("Percentiles over time", view.percentiles, step=True, zero=True, key="percentiles-chart")
-    components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
-    if view.by_instance.lines:
-        components.chart(
-            "By instance",
-            view.by_instance,
-            step=True,
-            zero=is_count and view.by_instance.began,
-            key="instance-chart",
-            events=view.events,
-        )
-        st.caption(instances.caption(view.chosen[0].type))
-    else:
-        st.caption("To see each instance, run the shipper with `--rows`.")
+    _charts(view, view.chosen[0].type)
     if view.metrics:
         components.table(
             tables.sums(view.metrics, clock, at_ms=view.until_ms),
@@ -92,6 +64,31 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
         components.table(tables.events(view.events, clock), caption="Events", key="events-table")
 
 
+def _charts(view: MetricsView, type_: str) -> None:
+    """Draw what there is of the chosen metric over time, two charts beside each other."""
+    # A count begins at 0.
+    is_count = type_ not in (*GAUGES, "position")
+    began, of_instances = is_count and view.over_time.began, is_count and view.by_instance.began
+    step, marked = {"step": True}, {"events": view.events}
+    charts: list[tuple[str, ChartData, dict[str, Any]]] = [
+        (f"{noun(type_)} over time", view.over_time, {"key": "sum-chart", "zero": began, **step, **marked}),
+        ("Rate over time, a second", view.rates, {"key": "rate-chart", "zero": True, **marked}),
+        ("Percentiles over time", view.percentiles, {"key": "percentiles-chart", "zero": True, **step}),
+        ("Living instances over time", view.instances, {"key": "instances-chart", "integers": True, **step}),
+        ("By instance", view.by_instance, {"key": "instance-chart", "zero": of_instances, **step, **marked}),
+    ]
+    shown = [one for one in charts if one[1].lines]
+    for at in range(0, len(shown), 2):
+        pair = shown[at : at + 2]
+        for column, (title, data, how) in zip(st.columns(len(pair)), pair, strict=True):
+            with column:
+                components.chart(title, data, **how)
+    if view.by_instance.lines:
+        st.caption(instances.caption(type_))
+    else:
+        st.caption("To see each instance, run the shipper with `--rows`.")
+
+
 def _tiles(view: MetricsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
@@ -100,9 +97,10 @@ def _tiles(view: MetricsView) -> None:
     name = f"{literal(view.metric or formatting.DASH)}{label}"
     tiles = {
         counted(first.type if first else None, name): formatting.number(value.last if value else None),
-        "Rate, last minute": formatting.per_second(first.rate(view.until_ms) if first else None),
         "Living instances": formatting.number(instance_count),
     }
+    if first is not None and first.type not in GAUGES:
+        tiles["Rate, last minute"] = formatting.per_second(first.rate(view.until_ms))
     if first is not None and first.type in DISTRIBUTIONS:
         tiles["Mean"] = value_text(first.type, first.mean) or formatting.DASH
         texts = [value_text(first.type, first.percentile(one)) or formatting.DASH for one in PERCENTILES]
