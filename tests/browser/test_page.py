@@ -165,6 +165,7 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=TIMEOUT_MS)
         assert "range=5m" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=TIMEOUT_MS)
+        page.set_viewport_size({"width": 1400, "height": 2400})
         screenshot(page, "metrics.png")
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()
