@@ -114,9 +114,9 @@ def _with_trend(reader: PointReader, line: AppLine, period: Period, *, at_ms: in
         return line
     tags = {**dict(main.tags), "app": main.app, "metric_type": main.type}
     fields = (sums.VALUE_FIELD.get(main.type, "sum"),)
-    series = reader.read(
-        main.name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
-    )
+    # The first rate of the period is that of the minute before it.
+    start_ms = period.start_ms - sums.RATE_MS
+    series = reader.read(main.name, fields, start_ms=start_ms, end_ms=period.until_ms, tags=tags, last_before=True)
     first = next(iter(sums.with_totals(sums.metrics(series))), main)
     return replace(line, trend=first.rates(period.start_ms, min(period.end_ms, at_ms)))
 

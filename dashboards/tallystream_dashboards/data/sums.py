@@ -152,7 +152,8 @@ class Metric:
         That time is a minute, or in a long period the time between two of them.
         """
         line, step = self.value, max(1, (end_ms - start_ms) // RATES)
-        times = list(range(start_ms + step, end_ms + 1, step)) if line.times_ms and self.type not in GAUGES else []
+        counts = line.times_ms and self.type not in GAUGES
+        times = [at for at in range(start_ms + step, end_ms + 1, step) if at > line.times_ms[0]] if counts else []
         return Line(self.label, times, [rate(line, window_ms=max(RATE_MS, step), at_ms=at_ms) for at_ms in times])
 
     def percentile(self, name: str) -> float | None:

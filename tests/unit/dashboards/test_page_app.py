@@ -12,7 +12,7 @@ import pytest
 from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
-from support.history import History
+from support.page_history import History
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import page
 from tallystream_dashboards.page import PageSettings
