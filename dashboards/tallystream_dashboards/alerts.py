@@ -23,7 +23,7 @@ from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
-from tallystream_dashboards.data.problems import THRESHOLDS, Problem, problems, what_to_do
+from tallystream_dashboards.data.problems import THRESHOLDS, Problem, action, problems
 from tallystream_dashboards.data.record_problems import read_record_problems
 from tallystream_dashboards.grafana.generate import alert_rules
 
@@ -170,7 +170,7 @@ def _alert(problem: Problem, now_ms: int) -> dict[str, Any]:
         "labels": {**rule.labels, "alertname": rule.name, "severity": problem.severity, **of_what},
         "annotations": {
             "summary": problem.what,
-            "description": f"{problem.why} What to do: {what_to_do([problem])}",
+            "description": f"{problem.why} What to do: {action([problem])}",
             "runbook_url": rule.runbook_url,
         },
         "startsAt": _time(now_ms if problem.since_ms is None else min(problem.since_ms, now_ms)),

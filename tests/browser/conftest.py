@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.history import History
+from support.page_history import History
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
-from support.history import History, counter_point
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
 from support.lag import Rounds, group, round_of
+from support.page_history import History, counter_point
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -133,7 +133,10 @@ def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
 
 
 def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
-    """A link with a time shows the state at that time: before a group was deleted and another one stopped."""
+    """A link with a time shows the state at that time: before a group was deleted and another one stopped.
+
+    There are ways back to now and to some time ago.
+    """
     with open_page(past(ago_s=398, view="groups")) as page:
         page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "the past is shown")
@@ -142,6 +145,13 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
         page.get_by_role("button", name="Back to now").click()
         page.get_by_text("Data as of").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
+        page.locator('[data-testid="stPopover"] button').click()
+        for width in (400, 1400):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.screenshot(path=SCREENSHOTS / f"time-{width}.png")
+        page.get_by_role("button", name="1h ago").click()
+        page.wait_for_url(re.compile("at="), timeout=TIMEOUT_MS)
+        page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
 
 
 def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callable) -> None:
@@ -165,6 +175,7 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=TIMEOUT_MS)
         assert "range=5m" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=TIMEOUT_MS)
+        page.set_viewport_size({"width": 1400, "height": 2400})
         screenshot(page, "metrics.png")
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()
@@ -250,6 +261,34 @@ def test_the_page_requires_its_password_and_refreshes(
         until(page, "Lag, records", "2,400")
         assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
     assert "sesame" not in log.read_text()
+
+
+def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """First from high to low, then from low to high, then as before. A refresh keeps the order. A dash comes last."""
+
+    def names() -> list[str]:
+        return [row[0] for row in statuses(page)]
+
+    history = History(sink)
+    with serve(spec) as url, open_page(f"{url}/?view=groups") as page:
+        until(page, "Worst: audit", "2,360")
+        before = names()
+        assert before == ["audit", "billing", "old", "tallystream-aggregator", "tallystream-shipper"]
+        column = page.locator(".st-key-groups-table").get_by_role("button", name="Time lag")
+        column.click()
+        by_time = ["billing", "audit", "tallystream-aggregator", "tallystream-shipper", "old"]
+        wait_until(lambda: names() == by_time, 20, "the oldest record is first")
+        assert page.get_by_role("columnheader", name="Time lag").get_attribute("aria-sort") == "descending"
+        history.round()
+        wait_until(lambda: ["audit", "ERR", "2,400"] in statuses(page), 60, "there is a new round")
+        assert names() == by_time
+        column.click()
+        by_time = [*reversed(by_time[:-1]), "old"]
+        wait_until(lambda: names() == by_time, 20, "the newest record is first")
+        column.click()
+        wait_until(lambda: names() == before, 20, "the worst is first")
+        page.locator(".st-key-groups-table").get_by_role("button", name="Lag", exact=True).click()
+        wait_until(lambda: names()[:2] == ["billing", "audit"], 20, "the largest lag is first")
 
 
 def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from support.kafka import Servers
     from support.replayed import TopicRecord
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
@@ -118,7 +119,7 @@ def random_kills(
         assert_exact(broker, topics, shards=shards)
         assert_as_acknowledged(broker, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
-    _assert_published(broker, topics, seen)
+    assert_published(broker, topics, seen)
     for kind, passed_s in recovery_s.items():
         print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
@@ -136,7 +137,7 @@ def _kill(aggregator: Aggregator, kind: str, victim: Victim, chance: random.Rand
         aggregator.kill("tree")
 
 
-def _assert_published(broker: KafkaBroker, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
+def assert_published(broker: Servers, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
     """Check what a reader has followed, and everything that is published."""
     assert_published_once(broker, topics, seen)
     assert_rows_are_cuts(broker, topics, seen[topics.table])

@@ -6,7 +6,6 @@ status WARN, groups that were not read, and no reporting instance have no rule.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -32,9 +31,6 @@ OWN_METRICS_MS = 86_400_000
 THRESHOLDS = Thresholds()
 """Those that the alert rules have by default."""
 
-_OF_STATUS = re.compile(r" (STOP|STALL|REWIND): [^.]*\.")
-"""A sentence of a rule's text that is about one status of a partition. The reason of a group begins with the status."""
-
 _OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
 
 
@@ -53,14 +49,6 @@ class Problem:
     severity: Literal["critical", "warning"] = "warning"
     details: Mapping[str, str] = field(default_factory=dict)
     has_alert: bool = True
-
-
-def what_to_do(kind: Sequence[Problem]) -> str:
-    """Return what to do first about problems of one kind: the rule's text, without the parts of other statuses."""
-    return _OF_STATUS.sub(
-        lambda part: part[0] if any(one.why.startswith(part[1]) for one in kind) else "",
-        alert_rules()[kind[0].slug].action,
-    )
 
 
 def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thresholds = THRESHOLDS) -> list[Problem]:
@@ -83,6 +71,15 @@ def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thre
         *_not_read(present),
     ]
     return [*outdated, *sorted(found, key=lambda one: one.severity != "critical")]
+
+
+def action(alike: Sequence[Problem]) -> str:
+    """Return what to do first about problems of one kind: what their alert rule says of all and of their statuses."""
+    sentences = alert_rules()[alike[0].slug].action.split(". ")
+    whys = " ".join(one.why for one in alike)
+    statuses = {status.name for status in Status}
+    fitting = [one for one in sentences if (label := one.partition(":")[0]) not in statuses or f"{label} in " in whys]
+    return ". ".join(one.removesuffix(".") for one in fitting if not one.startswith("The alert ends")) + "."
 
 
 def _outdated(round_ms: int, now_ms: int) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
 
-TIME, VALUE, SERIES, COLOR = "time", "value", "series", "color"
+TIME, VALUE, SERIES, COLOR, ALONE = "time", "value", "series", "color", "alone"
 
 COLORS = (
     "#2b74c4",
@@ -42,7 +42,10 @@ _SPEC = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
 
 
 def rows(chart: ChartData) -> pd.DataFrame:
-    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour."""
+    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour.
+
+    A point that is `alone` has no neighbour that a line could lead to.
+    """
     colors = _color_numbers(line.label for line in chart.lines)
     points: list[tuple[int, float | None, str, int]] = [
         (time, value, line.label, colors[line.label])
@@ -54,6 +57,8 @@ def rows(chart: ChartData) -> pd.DataFrame:
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
     table[VALUE] = table[VALUE].astype("float64")
     table[COLOR] = table[COLOR].astype("int8")
+    of_line = table.groupby(SERIES)[VALUE]
+    table[ALONE] = table[VALUE].notna() & of_line.shift().isna() & of_line.shift(-1).isna()
     return table
 
 
@@ -109,8 +114,12 @@ def _edges(chart: ChartData) -> list[tuple[int, float | None, str, int]]:
     ]
 
 
-def spec(title: str, *, step: bool, integers: bool = False, events: Sequence[Event] = ()) -> dict[str, Any]:
+def spec(
+    title: str, *, step: bool = False, integers: bool = False, zero: bool = False, events: Sequence[Event] = ()
+) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
+
+    With `zero` the axis of the values begins at 0, as that of `integers` always does.
 
     Each event is a thin vertical line with its text as tooltip. One layer both selects the nearest point and marks it:
     a layer for the mark alone would usually be empty, and Vega warns about empty layers at every refresh.
@@ -122,8 +131,13 @@ def spec(title: str, *, step: bool, integers: bool = False, events: Sequence[Eve
         drawn["layer"][0]["mark"]["interpolate"] = "step-after"
     if integers:
         drawn["encoding"]["y"]["axis"] |= {"format": ",d", "tickMinStep": 1}
+    if integers or zero:
         # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
-        drawn["encoding"]["y"]["scale"] = {"zero": True, "nice": True, "domain": {"unionWith": [0, 1]}}
+        drawn["encoding"]["y"]["scale"] = {
+            "zero": True,
+            "nice": True,
+            "domain": {"unionWith": [0, 1 if integers else 0]},
+        }
     # There are few events, so they are in the specification, which changes only when there is a new one.
     if events:
         chart["layer"].insert(0, _marks(events))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from support.simulation.choices import Choices
     from support.simulation.processes import Process
     from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.table.sum_tags import SumTags
 
 SHORT_FORM_EVERY_MS = 5_000
 TOPICS = Topics()
@@ -93,6 +94,7 @@ class System:
         shards: int = 1,
     ) -> None:
         self.cluster, self.layout = SimulatedCluster(), Layout(shards)
+        self.inputs = {TOPICS.metrics}
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, MAX_SHARDS)
@@ -164,16 +166,21 @@ class System:
         """Change the number of shards, in a process that takes the lease."""
         self.generation += 1
         shards = self.scheduler.choose(MAX_SHARDS - self.layout.shards + 1, "shards") + self.layout.shards
-        run = partial(self._reshard, shards=shards, generation=self.generation)
+        new = Layout(shards, self.new_tags())
+        run = partial(self._reshard, new=new, generation=self.generation)
         self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", run))
 
-    def _reshard(self, process: Process, shards: int, generation: int) -> None:
+    def new_tags(self) -> SumTags:
+        """Return the tags that the sums have after a change of the layout."""
+        return self.layout.sum_tags
+
+    def _reshard(self, process: Process, new: Layout, generation: int) -> None:
         def change() -> None:
             writer = self._access(process).writer(LEASE)
             if process.call("lease", lambda: self.generation != generation, may_fail=False):
                 raise FencedError("somebody has a higher generation")
             resharder = Resharder(self._access(process), TOPICS, self.table)
-            writer.commit(resharder.run((generation, 0), shards=shards).records)
+            writer.commit(resharder.run((generation, 0), shards=new.shards, sum_tags=new.sum_tags).records)
 
         self._retry(process, generation, change)
 
@@ -183,7 +190,7 @@ class System:
 
     def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
         loop = LoopId(TOPICS, shard, self.layout.shards)
-        settings = LoopSettings(loop, table=self.table, spacing_s=0.01, max_records=20)
+        settings = LoopSettings(loop, self.layout.sum_tags, table=self.table, spacing_s=0.01, max_records=20)
         return lambda process: self._loop(settings, self._access(process), process)
 
     def _combiner(self, process: Process) -> EpochLoop:
@@ -191,7 +198,7 @@ class System:
         return CombinerLoop(loop, self._access(process), process, spacing_s=0.01)
 
     def _access(self, process: Process) -> SimulatedBroker:
-        return self._broker(process, self.cluster, lambda topic: topic == TOPICS.metrics)
+        return self._broker(process, self.cluster, self.inputs.__contains__)
 
     def _run_task(
         self, process: Process, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint, generation: int
@@ -301,7 +308,7 @@ class System:
     def end(self) -> bool:
         """Stop feeding, and tell whether the aggregator reads everything, as it must."""
         self.feeding = False
-        ends = {place: self.cluster.partition(place).end for place in self.cluster.places(TOPICS.metrics)}
+        ends = {place: self.cluster.partition(place).end for place in self.cluster.places(*self.inputs)}
 
         def is_published() -> bool:
             own = [self.cluster.partition(p) for p in self.cluster.places(TOPICS.agg, TOPICS.table, TOPICS.shards)]

@@ -22,5 +22,6 @@ def draw_home(home: Home, selection: Selection, *, zone: tzinfo) -> None:
         components.table(tables.apps(home, selection), caption="Applications", key="apps-table")
         if home.stored.is_late(home.at_ms):
             st.caption(literal(f"Lost and twice: {home.stored.text(home.at_ms, zone)}"))
+        components.left_out(home.left_out)
     else:
         components.no_app()

@@ -3,37 +3,127 @@
 from __future__ import annotations
 
 import json
-import random
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.aggregated import Aggregated
+from support import otlp
 from support.fuzz import examples
-from support.simulation.system import TOPICS
+from support.simulation.choices import RandomChoices
+from support.simulation.client import SimulatedBroker
+from support.simulation.direct import Direct
+from support.simulation.scheduler import Faults
+from support.simulation.system import TOPICS, Disasters, System
+from support.tables import table_settings
 from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.clients import Cluster
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.positions import Layout, by_topic, lowest
+from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.verify import job
 
 if TYPE_CHECKING:
     from support.simulation.partition import Entry
+    from tallystream_aggregator.verify.check import Outcome
+
+
+QUIET = Disasters(takeover=0, lose_checkpoint=0, old_checkpoint=0, damage_checkpoint=0, compact=0, expire=0)
+TAGS = [SumTags(), SumTags(drop=("a",)), SumTags(keep=("b",)), SumTags(keep=())]
+
+STEPS = 300
+"""The steps of a simulation between two looks at what is published."""
+
+
+class Verified(System):
+    """A system with a ledger, which verify reads. With `with_otlp`, its table reads a topic of OTLP metrics, too.
+
+    That topic has one partition: which record of an instance comes first would depend on the order of partitions.
+    """
+
+    def __init__(self, seed: int, disasters: Disasters, *, with_otlp: bool = False, **parts: Any) -> None:
+        super().__init__(RandomChoices(seed), disasters._replace(delete_records=0), **parts)
+        self.cluster.create(TOPICS.ledger, 1)
+        self._fleet = otlp.Fleet(seed, partitions=1, begin_ns=self.cluster.now_ms * 10**6)
+        self._fleet._processes = [otlp.Process(f"otlp-{number}") for number in range(3)]
+        del self.rules["short_form_every_ms"]  # verify has that of the aggregator
+        self.rules["otlp_topics"] = (otlp.TOPIC,) if with_otlp else ()
+        self.table = table_settings(**self.rules)
+        if with_otlp:
+            self.cluster.create(otlp.TOPIC, 1)
+            self.inputs.add(otlp.TOPIC)
+
+    def new_tags(self) -> SumTags:
+        """Return any tags."""
+        return TAGS[self.scheduler.choose(len(TAGS), "tags")]
+
+    def _start_tasks(self, layout: Layout, generation: int) -> None:
+        if generation == self.generation:
+            found = [self._newest(shard, b'["positions",%d]' % shard) for shard in range(layout.shards)]
+            row = LedgerRow(
+                generation=generation,
+                end=by_topic(lowest(found)) if all(found) else {},
+                shards=layout.shards,
+                forget_after_ms=self.rules["forget_after_ms"],
+                max_table_bytes=self.table.max_table_bytes,
+                otlp=list(self.rules["otlp_topics"]),
+            )
+            self.cluster.append(Place(TOPICS.ledger, 0), None, ledger.encode(row))
+            self._programs.shards = layout.shards
+        super()._start_tasks(layout, generation)
+
+    def _feed(self) -> None:
+        super()._feed()
+        if otlp.TOPIC not in self.inputs or self.scheduler.choose(3, "OTLP"):
+            return
+        known, place = len(self._fleet.records), Place(otlp.TOPIC, 0)
+        self._fleet.step()
+        for one in self._fleet.records[known:]:
+            self.cluster.clock_offset_ms[place] = one.timestamp_ms - self.cluster.now_ms
+            self.cluster.append(place, one.key, one.value)
+        if self.scheduler.choose(10, "a record that is no OTLP") == 9:
+            bad = [b"\xff\xff", b"{}", b'{"name":"n","value":1}', b'{"forget":{"metric":"x","shards":9}}']
+            self.cluster.append(place, b"app-1", bad[self.scheduler.choose(len(bad), "value")])
+
+    def has_sums(self) -> bool:
+        """Tell whether something is published, of all shards."""
+        agg = self.cluster.partition(Place(TOPICS.agg, 0))
+        return bool(agg.committed(0, agg.end))
+
+    def verify(self) -> Outcome:
+        """Verify what is published, after the transactions of killed loops have timed out."""
+        for transaction in self.cluster.open_transactions():
+            self.cluster.expire(transaction.transactional_id)
+        self.cluster.write_markers()
+        broker: Any = SimulatedBroker(Direct(), self.cluster, self.inputs.__contains__)  # type: ignore[arg-type]
+        with mock.patch.object(job, "KafkaBroker", return_value=broker), mock.patch.object(job, "check_login"):
+            return job.run(Cluster("memory"))
+
+    def tamper(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Append a record that no loop has published."""
+        self.cluster.append(Place(topic, 0), key, value)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @examples(12, fixed=True)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
-def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool, otlp: bool) -> None:
+def test_verify_agrees_with_what_is_published_at_any_moment(
+    shards: int, seed: int, removals: bool, with_otlp: bool
+) -> None:
     """The newest sums, dead letters and events, whatever was killed and lost. Every change is published."""
-    chance = random.Random(seed)
-    system = Aggregated(chance, shards=shards, removals=removals, otlp=otlp)
-    for _ in range(30):
-        system.step(changes=False)
-        if chance.random() < 0.1 and system.has_sums():
-            assert system.verify().differences == []
-    system.finish()
+    system = Verified(seed, Disasters(removals=removals), with_otlp=with_otlp, shards=shards)
+    with system.scheduler as scheduler:
+        for _ in range(3):
+            scheduler.run(STEPS)
+            if system.has_sums():
+                assert system.verify().differences == []
+        assert system.end()
     outcome = system.verify()
     assert outcome.differences == []
     assert outcome.letters is not None
@@ -44,14 +134,14 @@ def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: i
 @given(st.integers(0, 2**32), st.booleans())
 def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> None:
     """The table is split into more shards, and its sums get other tags."""
-    chance = random.Random(seed)
-    system = Aggregated(chance, removals=removals)
-    for _ in range(30):
-        system.step(changes=True)
-        if chance.random() < 0.1 and system.has_sums():
-            with suppress(ConfigError):  # the combiner has published nothing since the change
-                assert system.verify().differences == []
-    system.finish()
+    system = Verified(seed, Disasters(removals=removals, reshard=3))
+    with system.scheduler as scheduler:
+        for _ in range(3):
+            scheduler.run(STEPS)
+            if system.has_sums():
+                with suppress(ConfigError):  # the combiner has published nothing since the change
+                    assert system.verify().differences == []
+        assert system.end()
     assert system.verify().differences == []
 
 
@@ -61,13 +151,13 @@ def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> Non
 COUNTER, GAUGE = b'"counter"', b'"gauge"'
 
 
-def published(shards: int) -> Aggregated:
+def published(shards: int) -> Verified:
     """Return a system that has published everything: dead letters, events, and metrics of living lives."""
     for seed in count():
-        system = Aggregated(random.Random(seed), shards=shards, kills=0)
-        for _ in range(30):
-            system.step(changes=False)
-        system.finish()
+        system = Verified(seed, QUIET, shards=shards, faults=Faults())
+        with system.scheduler as scheduler:
+            scheduler.run(STEPS)
+            assert system.end()
         with suppress(StopIteration):
             for topic, kind in ((TOPICS.dead, b""), (TOPICS.events, b""), (TOPICS.agg, COUNTER), (TOPICS.agg, GAUGE)):
                 newest(system, topic, kind)
@@ -76,9 +166,8 @@ def published(shards: int) -> Aggregated:
     raise AssertionError
 
 
-def newest(system: Aggregated, topic: str, kind: bytes = b"") -> Entry:
+def newest(system: Verified, topic: str, kind: bytes = b"") -> Entry:
     """Return the last record of a topic, or the newest sum of a metric of this kind that living lives have."""
-    system.flush()
     partition = system.cluster.partition(Place(topic, 0))
     records = partition.committed(0, partition.end)
     if not kind:
@@ -87,13 +176,13 @@ def newest(system: Aggregated, topic: str, kind: bytes = b"") -> Entry:
     return next(one for one in last if kind in (one.key or b"") and b'"lives":' in (one.value or b""))
 
 
-def remove(system: Aggregated, topic: str, key: bytes | None) -> None:
+def remove(system: Verified, topic: str, key: bytes | None) -> None:
     """Remove the records with a key."""
     partition = system.cluster.partition(Place(topic, 0))
     partition._keep([one for one in partition.entries if one.key != key])
 
 
-def found(system: Aggregated) -> set[str]:
+def found(system: Verified) -> set[str]:
     """Return the fields that differ."""
     return {one.field for one in system.verify().differences}
 
