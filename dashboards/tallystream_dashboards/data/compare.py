@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_dashboards import formatting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class Place(NamedTuple):
@@ -117,6 +117,14 @@ class Bounds:
         return text
 
 
+class Died(NamedTuple):
+    """An instance, the last report of a life of it, epoch ms, and how many records that life took and did not count."""
+
+    instance: str
+    at_ms: int
+    unreported: int
+
+
 class OfPartition(NamedTuple):
     """The offsets of a partition that are known, and those that were processed; an empty range if none was."""
 
@@ -152,6 +160,11 @@ class Comparison:
     why: tuple[str, ...]
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether more may have been processed twice than were counted twice."""
+        return self.processed_twice.most is not None and self.processed_twice.most > self.twice.at_least
+
+    @property
     def is_bad(self) -> bool:
         """Whether records were certainly lost or processed twice."""
         return bool(self.lost.at_least or self.twice.at_least)
@@ -165,11 +178,13 @@ def compare(
     offsets: Mapping[Place, Range] | None = None,
     uncommitted: int | None = None,
     commits_first: bool = False,
+    died: Collection[Died] = (),
 ) -> Comparison:
     """Compare what was `sent` (None: unknown) with what was `counted` as processed, and `taken` before the work.
 
     `offsets` are those that the partitions have, and `uncommitted` is how many of them the consumers have not
-    committed, if that is known. `commits_first` says that consumers may commit offsets that they never count.
+    committed, if that is known. `commits_first` says that consumers may commit offsets that they never count. `died`
+    are the lives that took records and ended without counting them, as far as they are known.
     """
     why: list[str] = []
     taken = taken if taken is not None and _covers(taken, counted) else None
@@ -201,7 +216,7 @@ def compare(
         known, granted = (None, most) if twice.at_most is None else (most, None)
         processed_twice = Bounds(twice.at_least, known, granted)
         if most > twice.at_least:
-            why.append(f"{unfinished:,} records were taken and not counted: in work, or by a process that was killed.")
+            why.append(_unfinished(unfinished, died))
     return Comparison(
         sent=of_sent,
         counted=counts,
@@ -289,6 +304,13 @@ _COMMITTED = "Taken for granted: what was committed is counted and reported."
 _EMPTY = "of transactions, other producers, compacted, or not reported by a killed one"
 _MISSING = "not all were sent, or not by producers with positions, or the topic was created again"
 _SKIPPED = "committed before, of a transaction that was aborted, or processed without a report"
+
+
+def _unfinished(number: int, died: Collection[Died]) -> str:
+    named = [f"instance {one.instance} died with at most {one.unreported:,} unreported" for one in died]
+    if sum(one.unreported for one in died) < number:
+        named.append(("the others " if named else "") + "in work, or by a process that was killed")
+    return f"{number:,} records were taken and not counted: {'; '.join(named)}."
 
 
 def _higher(one: Bounds, by: int) -> Bounds:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream_aggregator.shipping.points import is_sum
+from tallystream_dashboards.data.died import read_died
+from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.data.sums import metrics
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.sums import Metric
 
 Found = TypeVar("Found")
@@ -58,7 +60,18 @@ def read_compared(
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
-    return _of_one_moment(read)
+    found, as_of_ms = _of_one_moment(read), stored.as_of(period.end_ms)
+    if found is None or counted is None or as_of_ms is None or not found.at(as_of_ms).is_unsure:
+        return found
+    app, name = _app_and_name(counted, names)
+    died = read_died(
+        reader,
+        name,
+        taken_of(name),
+        (tags or {}) if app is None else {**(tags or {}), "app": app},
+        Period(period.start_ms, as_of_ms, as_of_ms + 1),
+    )
+    return replace(found, died=died)
 
 
 def read_sides(reader: PointReader, app: str | None, period: Period) -> dict[CounterKey, Side]:

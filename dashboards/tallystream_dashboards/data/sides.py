@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare, compare_offsets
+from tallystream_dashboards.data.compare import Comparison, Counted, Died, Place, Range, compare, compare_offsets
 from tallystream_dashboards.data.stored import ALL, Stored
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
@@ -89,7 +89,7 @@ class Side:
 class Compared:
     """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted.
 
-    `stored` tells up to which moment.
+    `stored` tells up to which moment. `died` are lives that took records and did not count them.
     """
 
     sent: Side | None
@@ -98,6 +98,7 @@ class Compared:
     group: tuple[Metric, ...]
     commits_first: bool = False
     stored: Stored = ALL
+    died: tuple[Died, ...] = ()
 
     def at(self, at_ms: int) -> Comparison:
         """Return the comparison at a time."""
@@ -119,6 +120,7 @@ class Compared:
                 offsets=fresh,
                 uncommitted=self._uncommitted(at_ms),
                 commits_first=self.commits_first or passed_over,
+                died=[one for one in self.died if one.at_ms <= at_ms],
             )
         return replace(found, why=(*found.why, *self.stored.why))
 

@@ -85,6 +85,41 @@ def test_a_pair_of_counters(store: StoreSettings) -> None:
     ]
 
 
+def of_instance(name: str, instance: str, life: str, count: int, ago_s: int) -> Point:
+    tags = {"app": "billing", "metric_type": "counter", "instance": instance}
+    return Point(f"instance:{name}", tags, {"count": count, "life": life}, NOW_MS - ago_s * 1000)
+
+
+@pytest.mark.parametrize(
+    ("living", "sentence"),
+    [
+        pytest.param(0, "instance billing-2 died with at most 25 unreported.", id="all died"),
+        pytest.param(
+            3,
+            "instance billing-2 died with at most 25 unreported; the others in work, or by a process that was killed.",
+            id="others work",
+        ),
+    ],
+)
+def test_the_instance_that_died_is_named(store: StoreSettings, living: int, sentence: str) -> None:
+    """The points of single instances tell which life took records and never counted them. A living one works."""
+    write(store, [*sent(1000), *processed(900, 900, 925 + living)])
+    for instance, life, number in (("billing-1", "a", 500), ("billing-2", "b", 400)):
+        for ago_s in range(120, 59 if life == "b" else -1, -10):
+            extra = 25 if life == "b" else living
+            write(store, [of_instance("billing.processed", instance, life, number, ago_s)])
+            write(store, [of_instance("billing.processed.taken", instance, life, number + extra, ago_s)])
+    _, lines = compared(store, "orders.sent", "billing.processed")
+    assert f"{25 + living} records were taken and not counted: {sentence}" in lines
+    names = ("billing.processed", "billing.processed.taken")
+    write(store, [of_instance(name, "billing-2", "c", 0, 0) for name in names])
+    _, lines = compared(store, "orders.sent", "billing.processed")
+    assert f"{25 + living} records were taken and not counted: {sentence}" in lines
+    write(store, [of_instance(name, "billing-2", "c", number, 0) for name, number in zip(names, (25, 0), strict=True)])
+    _, lines = compared(store, "orders.sent", "billing.processed")
+    assert not any("billing-2" in line for line in lines)
+
+
 def test_the_exit_code_says_whether_all_is_well(store: StoreSettings) -> None:
     """It is 0 if nothing was lost or processed twice, whatever is in flight, and 1 if records were counted twice."""
     write(store, [*sent(1000), *processed(988, 988, 988)])
