@@ -145,7 +145,6 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
         page.get_by_role("button", name="Back to now").click()
         page.get_by_text("Data as of").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
-        page.locator('[data-testid="stPopover"] button').click()
         for width in (400, 1400):
             page.set_viewport_size({"width": width, "height": 900})
             page.screenshot(path=SCREENSHOTS / f"time-{width}.png")
