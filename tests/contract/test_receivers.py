@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,6 @@ from support.stores import NOW_MS
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError, filled
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.integration
 

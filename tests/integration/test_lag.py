@@ -3,42 +3,75 @@
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import subprocess
 import time
 import urllib.request
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
-from support.lag_broker import commit, fill, member
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import (
-    NAMELESS,
     BrokerUnavailableError,
     OffsetFetcher,
     StoppedError,
 )
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
+from tallystream_dashboards.lag.offsets import GroupOffsets
 from tallystream_dashboards.lag.reader import read_groups
+from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import LAG
 from tallystream_dashboards.lag.time_lag import NO_LAG
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from tallystream_cli.servers.broker import KafkaBroker
-    from tallystream_dashboards.lag.offsets import GroupOffsets
-    from tallystream_dashboards.lag.state import GroupState
+def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int, records: int) -> None:
+    """Create a topic with `records` records in each partition."""
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for partition in range(partitions):
+        for number in range(records):
+            producer.produce(topic, str(number), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets for a group without members, as the aggregator does."""
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+
+    def is_committed() -> bool:
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values()
+        return all(one.error is None for one in future.result(30).topic_partitions)
+
+    wait_until(is_committed, 60, "the coordinator has loaded")
+
+
+@contextmanager
+def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
+    """Yield a consumer that has its partitions and does not commit by itself."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 pytestmark = pytest.mark.integration
@@ -232,48 +265,3 @@ def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, to
     assert (found[new].status, found[old].status, state.evaluation.status) == (Status.OK, Status.WARN, Status.WARN)
     assert "no member has this partition" in found[old].reason
     assert ([one.topic for one in without.partitions], without.evaluation.status) == ([new], Status.OK)
-
-
-OFFSET_COMMIT, DELETE_GROUPS = 8, 42
-"""Keys of requests in Kafka's protocol."""
-
-
-def commit_without_group_id(broker: KafkaBroker, topic: str, offset: int) -> None:
-    """Commit an offset under the empty group ID, as an old client without a group.id does (OffsetCommit, version 2)."""
-    body = _text("") + struct.pack(">i", -1) + _text("") + struct.pack(">qi", -1, 1) + _text(topic)
-    answer = _request(broker, OFFSET_COMMIT, 2, body + struct.pack(">iiqh", 1, 0, offset, -1))
-    assert answer[-2:] == b"\0\0"
-
-
-def delete_group_without_id(broker: KafkaBroker) -> None:
-    """Delete that group (DeleteGroups, version 0)."""
-    assert _request(broker, DELETE_GROUPS, 0, struct.pack(">i", 1) + _text(""))[-2:] == b"\0\0"
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
-
-
-def _request(broker: KafkaBroker, key: int, version: int, body: bytes) -> bytes:
-    """Send a request of an old version, whose header has no tags, and return the response."""
-    host, port = broker.bootstrap_servers.split(":")
-    message = struct.pack(">hhi", key, version, 1) + _text("test") + body
-    with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as answers:
-        connection.sendall(struct.pack(">i", len(message)) + message)
-        (length,) = struct.unpack(">i", answers.read(4))
-        return answers.read(length)
-
-
-def test_the_group_with_the_empty_id(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """The broker lists it. Other groups are read, and the problem names it."""
-    topic, group = topic_prefix + "events", topic_prefix + "billing"
-    fill(broker, admin, topic, partitions=1, records=3)
-    commit(admin, group, topic, {0: 1})
-    commit_without_group_id(broker, topic, 2)
-    try:
-        fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
-        wait_until(lambda: NAMELESS in fetcher.fetch(Patterns((group, ""))).problems, 60, "the group is listed")
-        assert [one.group for one in fetcher.fetch(Patterns((group, ""))).groups] == [group]
-        assert fetcher.fetch(Patterns((group, ""), exclude=("",))).problems == ()
-    finally:
-        delete_group_without_id(broker)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.times import parse_time, parse_time_ms
 from tallystream_cli.local.system import LocalSystem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

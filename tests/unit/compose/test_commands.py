@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -25,11 +27,6 @@ from tallystream_cli import main
 from tallystream_cli import options as o
 from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
 from tallystream_dashboards.grafana.push import PushRefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 AT_MS = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,9 +16,6 @@ from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import FOLDER_ENV, ComponentState, SystemState
 from tallystream_cli.local.supervisor import Command
 from tallystream_cli.local.system import LocalSystem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

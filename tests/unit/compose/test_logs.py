@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from support.commands import call
 from tallystream_aggregator.kafka import auth
 from tallystream_cli.local.system import interruptible
 from tallystream_cli.logs import FORMAT_ENV, JsonFormatter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

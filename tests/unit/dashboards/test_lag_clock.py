@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,18 +13,12 @@ from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.collector import Collector
 from tallystream_dashboards.lag.collector.recorder import Downsampler
+from tallystream_dashboards.lag.collector.tracker import Round
+from tallystream_dashboards.lag.offsets import RoundOffsets
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
+from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS, LAG, ROUNDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from tallystream_dashboards.lag.collector.tracker import Round
-    from tallystream_dashboards.lag.offsets import RoundOffsets
-    from tallystream_dashboards.lag.state import GroupState
-
 
 T0 = 1_700_000_100_000
 RULES = Rules(window_s=100)

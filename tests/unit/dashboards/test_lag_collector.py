@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
@@ -27,13 +27,9 @@ from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.offsets import RoundOffsets
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import LAG
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tallystream_dashboards.lag.offsets import RoundOffsets
 
 
 class Store:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.offsets import PartitionOffsets
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets
 from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
+from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, EndOffsetHistory, TimeLag, max_observations, worst
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-    from tallystream_dashboards.lag.offsets import GroupOffsets
-    from tallystream_dashboards.lag.state import GroupState, PartitionState
-
 
 T0 = 1_700_000_100_000
 OFFSETS = st.integers(0, 2**63 - 1)

@@ -6,8 +6,9 @@ import re
 import stat
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -21,10 +22,6 @@ from tallystream_cli.influx_tokens import PERMISSIONS
 from tallystream_cli.servers.process import Server
 from tallystream_dashboards.grafana.generate import files
 from tallystream_dashboards.grafana.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 TEXT = images.FILE.read_text(encoding="utf-8")
 OURS = ("aggregator", "shipper", "lag", "page", "sums")

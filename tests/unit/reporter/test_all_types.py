@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,6 @@ from tallystream.kafka.life import LifeHistory
 from tallystream.metric_types import GROWING, HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.record import Counter
 from tallystream.testing import ManualClock, assert_count, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 REPORTED = TYPES.keys() - {"buckets"}
 """The types that an application can report. Explicit buckets come from OpenTelemetry."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,6 @@ from tallystream.config import kafka_options
 from tallystream.instrumentation import decorators
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import assert_count, assert_not_reported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def started(**arguments: object) -> KafkaReporter:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from random import Random
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -17,9 +17,6 @@ from tallystream import KafkaReporter, MetricRegistry
 from tallystream.metrics.histogram import BUFFER, MAX_PENDING
 from tallystream.metrics.sampling import QUANTILES, DecayingReservoir, weighted_view
 from tallystream.testing import InMemoryReporter, ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.001e150, -1e200, 10**151])

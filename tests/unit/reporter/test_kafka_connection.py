@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,9 +13,6 @@ from support.scripted_producer import KafkaBench, ScriptedProducer, counts
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Position
 from tallystream.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:

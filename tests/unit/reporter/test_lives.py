@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 import pytest
 from hypothesis import example, given
@@ -10,17 +10,11 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from tallystream import MetricRegistry
-from tallystream.kafka.life import LifeHistory
+from tallystream.kafka.life import LifeHistory, PendingRecord
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
-
-if TYPE_CHECKING:
-    import random
-
-    from tallystream.kafka.life import PendingRecord
-
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 

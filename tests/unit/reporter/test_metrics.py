@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,6 @@ from hypothesis import strategies as st
 from tallystream import Counter, MetricRegistry, record
 from tallystream.metrics.counter import BUFFER
 from tallystream.testing import ManualClock, find
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -14,9 +15,6 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tallystream import ConsumerProgress, MetricRegistry, ProducerProgress, record
 from tallystream.testing import InMemoryReporter, assert_count, find
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import socket
 from asyncio import CancelledError
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -16,17 +18,12 @@ from support.reporters import BENCHES
 from support.scripted_producer import KafkaBench
 from support.wait import wait_until
 from tallystream import GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream.record import Metric
 from tallystream.reporters import thread
 from tallystream.reporters.local import LocalReporter
+from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.reporters.thread import Schedule
 from tallystream.testing import InMemoryReporter, ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tallystream.record import Metric
-    from tallystream.reporters.scheduled import ScheduledReporter
 
 
 @given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))

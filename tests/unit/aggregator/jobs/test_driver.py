@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -18,14 +18,11 @@ from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.lease import LeaseError
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.table.sum_tags import SumTags
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.kafka.ledger import LedgerRow
-    from tallystream_aggregator.kafka.topic_selection import Offsets
-
 
 FENCED = "tallystream_aggregator.stream.broker.FencedError: a newer task has it."
 LOST = "tallystream_aggregator.stream.broker.LostRecordsError: it is gone."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,10 +19,6 @@ from tallystream_aggregator.jobs.aggregate.table_tail import LAST, MAX_READS, Ta
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 AT = {"metrics": {"0": 5}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,19 +13,14 @@ from support.simulation.system import TOPICS
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
-from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
+from tallystream_aggregator.jobs.aggregate.start_position import Start, parse_start, resolve
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
+from tallystream_aggregator.stream.broker import Bounds, Broker, BrokerError, Place
 from tallystream_aggregator.table import TableSettings
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.jobs.aggregate.start_position import Start
-    from tallystream_aggregator.kafka.topic_selection import Offsets
-    from tallystream_aggregator.stream.broker import Broker
-
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -22,10 +23,6 @@ from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.stream.broker import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 SOURCES = [Path(__file__).parents[4] / name for name in ("aggregator", "dashboards", "compose")]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,10 +35,6 @@ from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 LATER_NS = BEGIN_NS + 2 * SECOND_NS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,13 +18,9 @@ from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
 from tallystream_dashboards.terminal import latest_reader
 from tallystream_dashboards.terminal.latest_reader import LatestReader
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.stream.broker import Positions
-
 
 AGG, EVENTS = Place(TOPICS.agg, 0), Place(TOPICS.events, 0)
 

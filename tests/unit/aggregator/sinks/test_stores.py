@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import certifi
 import pytest
@@ -17,10 +17,6 @@ from tallystream_aggregator.sinks.http import connection_problem
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 ENV = {
     "INFLUXDB_URL": "https://metrics.example:8086",

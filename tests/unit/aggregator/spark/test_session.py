@@ -6,24 +6,21 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
 from tallystream_aggregator.spark import cds_archive, session
 from tallystream_aggregator.spark.epochs import query
 from tallystream_aggregator.spark.epochs.query import require_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 
 def test_an_archive_of_spark_s_classes_is_used_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import (
     Bounds,
     BrokerError,
@@ -22,12 +24,6 @@ from tallystream_aggregator.stream.kafka import writer as kafka_writer
 from tallystream_aggregator.stream.kafka.calls import Timeouts, error_of
 from tallystream_aggregator.stream.kafka.source import KafkaSource
 from tallystream_aggregator.stream.kafka.writer import KafkaWriter, open_writer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tallystream.errors import TallystreamError
-
 
 A, B, OTHER = Place("in", 0), Place("in", 1), Place("other", 0)
 

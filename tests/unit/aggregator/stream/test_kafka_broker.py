@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -28,10 +29,6 @@ from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.positions import lowest
 from tallystream_aggregator.stream.reading import committed_records, read_range
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 A, B = Place("in", 0), Place("in", 1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from base64 import b64encode
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from support import record_reader
 from support.buckets import buckets
 from support.fuzz import examples
-from support.replayed import Replayed, replay
+from support.replayed import Replayed, TopicRecord, replay
 from support.runs import move
 from support.schedules import play, play_steadily, schedules
 from support.spoilt import spoilt
@@ -30,12 +31,6 @@ from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.rules import Rules
-
-if TYPE_CHECKING:
-    import random
-
-    from support.replayed import TopicRecord
-
 
 BEGIN_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 MAX_INT64 = 2**63 - 1

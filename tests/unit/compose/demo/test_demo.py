@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,18 +18,11 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_cli.demo import journal
 from tallystream_cli.demo.events import ROWS, Flight, read_events
-from tallystream_cli.demo.journal import Line
+from tallystream_cli.demo.journal import Line, Span
 from tallystream_cli.demo.results import Duplicates, Found, Row, differences, exact, rows
 from tallystream_cli.demo.run import DemoSettings, Display, as_dict, as_text
-from tallystream_cli.demo.sums import SumsReader, counted
+from tallystream_cli.demo.sums import Key, SumsReader, Values, counted
 from tallystream_dashboards.data.compare import Bounds, Counted, Place, Range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_cli.demo.journal import Span
-    from tallystream_cli.demo.sums import Key, Values
 
 
 def test_the_first_event() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,17 +23,10 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.commands.doctor import as_json, as_table
 from tallystream_cli.doctor import broker, permissions, store
 from tallystream_cli.doctor.broker import Brokers
-from tallystream_cli.doctor.findings import failed, guarded, not_checked, ok
+from tallystream_cli.doctor.findings import Finding, failed, guarded, not_checked, ok
 from tallystream_cli.doctor.run import package
 from tallystream_cli.options import unwritable
 from tallystream_cli.permissions import PERMISSIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_cli.doctor.findings import Finding
-
 
 FINDINGS = [ok("Python", "3.11"), failed("broker", "none", "start it"), not_checked("store", "none is named")]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -22,10 +23,6 @@ from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_dashboards.grafana.generate import dashboards, files, rule_group
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 

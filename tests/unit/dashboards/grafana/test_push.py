@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting
 
 from support.certificates import encrypted, self_signed
-from support.grafana_push import ENV, TOKEN, save_as_person
+from support.grafana_push import ENV, TOKEN, Pusher, save_as_person
 from support.grafana_stub import GrafanaStub
 from tallystream.errors import ConfigError
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
 from tallystream_dashboards.grafana.push import PushSettings, run
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.grafana_push import Pusher
-
 
 SAVE, RULES = "POST /dashboards/db", "PUT /v1/provisioning/folder/tallystream-folder/rule-groups/tallystream"
 LAG = "dashboard Tallystream Lag [tallystream-lag]"

@@ -7,8 +7,9 @@ import io
 import math
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,6 @@ from support.pyformances import Clock, ours, same
 from support.wait import wait_until
 from tallystream import ConfigError, TallystreamError
 from tallystream.pyformance_compat.reporters import CarbonReporter, ConsoleReporter, InfluxReporter, Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 HOSTILE = "a b\nforged 99,c=d"
 
