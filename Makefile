@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults fuzz matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults tour fuzz matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,8 +33,11 @@ bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): mak
 limits: setup ## what hostile records cost: time, output, state and memory of 236 inputs (two minutes): make limits ARGS="--all --memory 1024"
 	@exec $(PYTHON_) -m benchmarks.limits $(ARGS)
 
-faults: setup ## the fault suite in full, an hour and a quarter: make faults ARGS="-k disk"
+faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
+
+tour: setup ## a new user's first hour on one system: every number that is shown agrees with a journal (five minutes)
+	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)
 
 fuzz: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)

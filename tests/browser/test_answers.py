@@ -9,15 +9,11 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page
 
-from support.browser import TIMEOUT_MS, until_chart, until_complete
+from support.browser import OVERFLOWS, TIMEOUT_MS, until_chart, until_complete
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 PHONE = {"width": 390, "height": 844}
-OVERFLOWS = """[...document.querySelectorAll("body *")].filter(one => one.getBoundingClientRect().right > innerWidth + 1
-    && !one.closest(".stCode, [data-testid=stMarkdownContainer] table, .text-table thead, .sr-only, [role=radiogroup]"))
-    .map(one => one.outerHTML.slice(0, 200))"""
-"""The elements that reach beyond the right edge, other than code and Markdown tables, which scroll by themselves."""
 
 
 def address(page_of_the_past: tuple[str, int], **selected: str) -> str:

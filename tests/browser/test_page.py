@@ -248,6 +248,34 @@ def test_the_page_requires_its_password_and_refreshes(
     assert "sesame" not in log.read_text()
 
 
+def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """First from high to low, then from low to high, then as before. A refresh keeps the order. A dash comes last."""
+
+    def names() -> list[str]:
+        return [row[0] for row in statuses(page)]
+
+    history = History(sink)
+    with serve(spec) as url, open_page(f"{url}/?view=groups") as page:
+        until(page, "Worst: audit", "2,360")
+        before = names()
+        assert before == ["audit", "billing", "old", "tallystream-aggregator", "tallystream-shipper"]
+        column = page.locator(".st-key-groups-table").get_by_role("button", name="Time lag")
+        column.click()
+        by_time = ["billing", "audit", "tallystream-aggregator", "tallystream-shipper", "old"]
+        wait_until(lambda: names() == by_time, 20, "the oldest record is first")
+        assert page.get_by_role("columnheader", name="Time lag").get_attribute("aria-sort") == "descending"
+        history.round()
+        wait_until(lambda: ["audit", "ERR", "2,400"] in statuses(page), 60, "there is a new round")
+        assert names() == by_time
+        column.click()
+        by_time = [*reversed(by_time[:-1]), "old"]
+        wait_until(lambda: names() == by_time, 20, "the newest record is first")
+        column.click()
+        wait_until(lambda: names() == before, 20, "the worst is first")
+        page.locator(".st-key-groups-table").get_by_role("button", name="Lag", exact=True).click()
+        wait_until(lambda: names()[:2] == ["billing", "audit"], 20, "the largest lag is first")
+
+
 def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
     """Without points there are a sentence and two commands. The first points appear without a reload."""
     with serve(spec) as url, open_page(f"{url}/?view=groups") as page:

@@ -22,6 +22,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from support import faults
 from support.aggregator import Aggregator
+from support.cluster.brokers import KafkaCluster
+from support.cluster.faults import cluster_faults, mixed
 from support.commands import run
 from support.exactness import assert_as_acknowledged, assert_exact, dead_letters
 from support.fleet import Fleet
@@ -304,3 +306,12 @@ def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, 
         assert first.process.wait(120) == 1, first.output()
         assert_exact(broker, topics)
         assert second.stop() == 0, second.output()
+
+
+@pytest.mark.timeout(7200)
+def test_a_hundred_faults_of_three_brokers(tmp_path: Path) -> None:
+    """Brokers whose clocks differ by 90 s are killed, paused, cut off and slow: sums are exact, no count falls."""
+    with KafkaCluster(tmp_path / "cluster") as cluster:
+        topics = Topics("three-")
+        create_topics(AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}), topics)
+        cluster_faults(cluster, topics, tmp_path, mixed(scaled(100), seed=3), seed=3)

@@ -125,12 +125,6 @@ def test_the_programs_as_coming_from_dropwizard(programs: Programs, tmp_path: Pa
     assert rows["order.handling"].count == 1
 
 
-def test_the_program_as_coming_from_pyformance(programs: Programs) -> None:
-    """The printed program's count is summed under the app's name."""
-    programs.run("../pyformance")
-    assert programs.sums("orders")["records"].count == 1
-
-
 def test_a_java_service(tmp_path: Path) -> None:
     """The printed program, run twice through the printed Collector, is summed over both runs."""
     if find_javac() is None:

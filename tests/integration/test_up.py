@@ -21,7 +21,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from support.commands import command, run
 from support.processes import named, tree
 from support.wait import wait_until
-from tallystream import KafkaReporter, MetricRegistry
 from tallystream_cli.local import state_file
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
@@ -93,40 +92,6 @@ def assert_commands_use_the_system_of_their_folder(data: Path) -> None:
     assert "metrics-agg has no sum" in verify.stderr
 
 
-def assert_the_terminal_shows_an_application(data: Path) -> None:
-    """An instance that processes 100 records, 10 of them twice, is shown by every command without options.
-
-    `sums` shows the same value from the topic.
-    """
-
-    def shown(*words: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in run(*words, "--json", folder=data.parent).stdout.splitlines()]
-
-    registry = MetricRegistry("terminal")
-    records = registry.counter("records")
-    position = registry.position("in", 0, name="records.position")
-    servers = system_record(data)["bootstrap_servers"]
-    with KafkaReporter(registry, bootstrap_servers=servers, instance="terminal-1", interval=0.5):
-        with registry.atomic():
-            records.inc(110)
-            position.advance(0, 100)
-        wait_until(lambda: [one["value"] for one in shown("sums", "records")] == [110], 120, "the sum is shown")
-        (instance,) = shown("instances", "terminal", "--metric", "records")
-        assert (instance["instance"], instance["state"], instance["lives"]) == ("terminal-1", "living", 1)
-        assert instance["values"] == [{"tags": {}, "value": 110}]
-        (found,) = shown("compare", "records")
-        assert found["twice"] == {"at_least": 10, "at_most": 10}
-        with urllib.request.urlopen(f"{system_record(data)['api_url']}/v1/sums?name=records", timeout=30) as answer:
-            assert [one["value"] for one in json.load(answer)["sums"]] == [110]
-        assert [one["value"] for one in shown("sums", "records", "--bootstrap-servers", servers)] == [110]
-        screen = run("top", folder=data.parent).stdout.splitlines()
-        assert any(line.endswith("tallystream-aggregator") for line in screen)
-        assert any(line.endswith("records") for line in screen)
-    wait_until(lambda: shown("instances", "terminal")[0]["state"] == "ended", 120, "the stopped instance has ended")
-    numbers = run("instances", "terminal", folder=data.parent).stdout.splitlines()[-1]
-    assert numbers == "terminal: 0 living, 1 ended, 0 silent"
-
-
 def assert_nothing_is_wrong(data: Path) -> None:
     """`doctor` without options checks this system's broker, store and checkpoint; no check fails."""
     doctor = run("doctor", "--json", folder=data.parent)
@@ -169,7 +134,6 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
             assert page.status == 200
         assert_topics_are_created_on_first_use(data)
         assert_commands_use_the_system_of_their_folder(data)
-        assert_the_terminal_shows_an_application(data)
         assert_nothing_is_wrong(data)
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2

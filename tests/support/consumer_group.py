@@ -160,6 +160,12 @@ class Group:
         """Kill an instance and start it again. What it had not published is lost."""
         self.running[instance] = self._begin(instance)
 
+    def end(self, instance: int) -> None:
+        """Let an instance complete its work and end, and start it again."""
+        while self.running[instance].window != "idle":
+            self.step(instance)
+        self.kill(instance)
+
     def move(self, partition: int, instance: int) -> None:
         """Give a partition to another instance. The old one still finishes the batch that it holds."""
         self.running[self.owner[partition]].fetch.pop(partition, None)

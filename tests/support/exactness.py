@@ -6,23 +6,27 @@ The replay is that of verify, the journals are those of support/fleet.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from support.fleet import NAME, Fleet
+from support.fleet import NAME
 from support.kafka import committed, latest_sums, read_topic
 from support.replayed import Key, TopicRecord, lasting, replay
 from support.wait import wait_until
 from tallystream_aggregator.instances import INSTANCES
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_cli.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from support.fleet import Fleet
+    from support.kafka import Servers
+    from tallystream_aggregator.kafka.topics import Topics
 
 POSITIONS = b'["positions",'
 """How the key of a positions row begins. It ends each transaction."""
 
 
 def assert_exact(
-    broker: KafkaBroker,
+    broker: Servers,
     topics: Topics,
     earlier: Sequence[TopicRecord] = (),
     *,
@@ -65,7 +69,7 @@ def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, i
     wait_until(reached, 300, f"the offsets {ends} (partition: end) are committed")
 
 
-def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence[Fleet]) -> None:
+def assert_as_acknowledged(broker: Servers, topics: Topics, fleets: Sequence[Fleet]) -> None:
     """Check that every acknowledged increment is summed, and that every malformed record is a dead letter."""
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     for fleet in fleets:
@@ -78,13 +82,13 @@ def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence
     assert dead_letters(broker, topics) == set().union(*(fleet.journal.malformed for fleet in fleets))
 
 
-def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
+def dead_letters(broker: Servers, topics: Topics) -> set[tuple[int, int]]:
     """Return the partition and offset of every dead letter, without duplicates."""
     rows = (json.loads(one.value) for one in read_topic(broker.bootstrap_servers, topics.dead) if one.value)
     return {(row["partition"], row["offset"]) for row in rows}
 
 
-def assert_published_once(broker: KafkaBroker, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]] = {}) -> None:
+def assert_published_once(broker: Servers, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]] = {}) -> None:
     """Check what a reader with `read_committed` has seen: no count fell but by a tombstone, no position went back.
 
     Each dead letter, each event and each positions row is there once, and no claim is lower than the one before.

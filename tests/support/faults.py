@@ -12,10 +12,8 @@ import shutil
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from support.aggregator import Aggregator, Victim
 from support.commands import run
@@ -27,9 +25,15 @@ from support.exactness import (
 from support.fleet import Fleet
 from support.kafka import end_offsets, following
 from support.processes import send, tree
-from support.replayed import TopicRecord
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_cli.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from support.kafka import Servers
+    from support.replayed import TopicRecord
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
 
 PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 """`make test` has limits five times as long as `make faults`, so that a busy machine fails no test."""
@@ -114,7 +118,7 @@ def random_kills(
         assert_exact(broker, topics, shards=shards)
         assert_as_acknowledged(broker, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
-    _assert_published(broker, topics, seen)
+    assert_published(broker, topics, seen)
     for kind, passed_s in recovery_s.items():
         print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
@@ -132,7 +136,7 @@ def _kill(aggregator: Aggregator, kind: str, victim: Victim, chance: random.Rand
         aggregator.kill("tree")
 
 
-def _assert_published(broker: KafkaBroker, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
+def assert_published(broker: Servers, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
     """Check what a reader has followed, and everything that is published."""
     assert_published_once(broker, topics, seen)
     where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)

@@ -44,7 +44,21 @@ class Journal:
 
     valid: dict[tuple[int, int], Entry] = field(default_factory=dict)
     malformed: set[tuple[int, int]] = field(default_factory=set)
+    acknowledged_at: dict[tuple[int, int], float] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the valid records as support/history.py reads them."""
+        return [
+            {
+                "at": self.acknowledged_at[partition, offset],
+                "partition": partition,
+                "offset": offset,
+                "instance": entry.instance,
+                **({} if entry.counter is None else _counted(entry)),
+            }
+            for (partition, offset), entry in sorted(self.valid.items())
+        ]
 
     def totals(self) -> dict[str, int]:
         """Return the sum of each part: the counts with the highest seq of all lives since the last tombstone."""
@@ -60,6 +74,10 @@ class Journal:
         for (_, _, part), count in counts.items():
             totals[str(part)] += count
         return dict(totals)
+
+
+def _counted(entry: Entry) -> dict[str, Any]:
+    return {"life": entry.life, "part": entry.part, "seq": entry.seq, "sum": str(entry.part), "count": entry.counter}
 
 
 @dataclass
@@ -192,6 +210,7 @@ class Fleet:
                 self.journal.errors.append(str(error))
                 return
             position = (message.partition(), message.offset())
+            self.journal.acknowledged_at[position] = time.time()
             if entry is None or malformed:
                 self.journal.malformed.add(position)
             if entry is not None:

@@ -1,93 +1,175 @@
-"""Ten minutes of history in a store: groups that are OK, slow, stopped and gone, sums, instances, a restart."""
+"""A checker of histories: what was acknowledged, against what each reader has seen and when.
+
+    python tests/support/history.py FOLDER --staleness 60
+
+It is written on the standard library alone, and shares no rule with the product. FOLDER has two journals of JSON lines:
+
+- `acknowledged.jsonl`: a line for each record that the broker has acknowledged: `at` (epoch seconds), `partition`,
+  `offset`, `instance`, and, but for a tombstone, `life`, `part`, `seq`, `sum` (the name of its sum) and `count`.
+- `seen.jsonl`: a line for each sum that a reader has seen, in this order: `at`, `reader`, `sum`, `count`, and
+  `positions`, the next offset by partition, or null if the reader is not told (as a store).
+
+Exit code 1 if a promise is broken; a line says which, by whom, when and where.
+"""
 
 from __future__ import annotations
 
-import time
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
-from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Point, Sink
-
-
-def counter_point(
-    count: int, ts_ms: int, *, instances: int = 2, app: str = "orders", name: str = "records.processed"
-) -> Point:
-    fields = {"count": count, "lives": instances + 1, "instances": instances, "retired": 0}
-    return Point(name, {"app": app, "metric_type": "counter", "topic": "orders"}, fields, ts_ms)
+Line = dict[str, Any]
 
 
-class History:
-    """Ten minutes of history, and rounds after it.
+class Truth:
+    """The sums of the acknowledged records up to some positions: the count with the highest seq of each part, added."""
 
-    The lag of `billing` grows slowly, and one of its partitions has no commit. `audit` stopped two minutes ago. `old`
-    was deleted five minutes ago. The aggregator has a lag of 17 records. The app `orders` has counted 1,500 records of
-    the app `shop` twice, and was killed with 225.
+    def __init__(self, records: list[Line]) -> None:
+        self.all = records
+        self._records: dict[int, list[Line]] = defaultdict(list)
+        for record in sorted(records, key=lambda one: one["offset"]):
+            self._records[record["partition"]].append(record)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Go back to the beginning."""
+        self._next: dict[int, int] = defaultdict(int)
+        self._rows: dict[str, dict[tuple[str, int], Line]] = defaultdict(dict)
+        self.sums: dict[str, int] = defaultdict(int)
+
+    def advance(self, positions: dict[int, int] | None = None) -> list[tuple[Line, str]]:
+        """Add the records before the positions, or all. Return those that changed a sum, with the sum's name."""
+        changes = []
+        for partition, records in self._records.items():
+            while self._next[partition] < len(records):
+                record = records[self._next[partition]]
+                if positions is not None and record["offset"] >= positions.get(partition, 0):
+                    break
+                self._next[partition] += 1
+                changes += [(record, name) for name in self._add(record)]
+        return changes
+
+    def _add(self, record: Line) -> set[str]:
+        rows = self._rows[record["instance"]]
+        if "life" not in record:
+            for row in rows.values():
+                self.sums[row["sum"]] -= row["count"]
+            gone = {row["sum"] for row in rows.values()}
+            rows.clear()
+            return gone
+        before = rows.get((record["life"], record["part"]), {"seq": 0, "count": 0})
+        if before["seq"] >= record["seq"]:
+            return set()
+        rows[record["life"], record["part"]] = record
+        self.sums[record["sum"]] += record["count"] - before["count"]
+        return {record["sum"]}
+
+
+def violations(acknowledged: list[Line], seen: list[Line], staleness_s: float) -> list[str]:
+    """Return what is wrong in a history, a line each.
+
+    Every reader must see a record within `staleness_s` seconds. What a reader without positions has seen is found by
+    its value, so `acknowledged` must be of one partition then.
     """
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self.rounds = Rounds()
-        now = round(time.time()) * 1000
-        self.last_ms = now - 2000
-        points: list[Point] = []
-        for ago in range(600, 0, -2):
-            points += self.points(now - ago * 1000, ago)
-            if ago % 60 == 0:
-                points += instances(now - ago * 1000, 600 - ago)
-        sink.write(points)
-
-    def round(self, *, behind: int | None = None) -> None:
-        """Write a round of now, in which `billing` has a lag of `behind` records."""
-        self.sink.write(self.points(round(time.time() * 1000), 0, behind=behind))
-
-    def points(self, ts: int, ago: int, *, behind: int | None = None) -> list[Point]:
-        """Return the points of a round `ago` seconds ago."""
-        end = 100_000 - ago * 20
-        billing = end - (4321 - ago * 2 if behind is None else behind)
-        groups = [
-            group("billing", (billing, end), (None, 10)),
-            group("audit", (min(end, 100_000 - 120 * 20), end), members=0),
-            group("tallystream-aggregator", (end - 17 - ago // 30 % 2, end), topic="metrics", members=0),
-            group("tallystream-shipper", (end, end), topic="metrics-agg", members=0),
+    truth = Truth(acknowledged)
+    changes = truth.advance()
+    found: list[str] = []
+    for reader in dict.fromkeys(line["reader"] for line in seen):
+        lines = [line for line in seen if line["reader"] == reader]
+        published = {name for _, name in changes}
+        found += [f"{_what(line)}: nothing was published for it" for line in lines if line["sum"] not in published]
+        lines = [line for line in lines if line["sum"] in published]
+        check = _with_positions if all(line["positions"] is not None for line in lines) else _by_values
+        found += check(Truth(acknowledged), lines, staleness_s)
+        last = {line["sum"]: line["count"] for line in lines}
+        found += [
+            f"{reader}: the last {name} is {last.get(name)}, and {total} is acknowledged"
+            for name, total in truth.sums.items()
+            if last.get(name) != total
         ]
-        if ago > 300:
-            groups.append(group("old", (5, 12), topic="old"))
-        queue = {"sum": 7.5, "number": 2, "instances": 2, "lives": 2}
-        return [
-            *self.rounds.points(round_of(*groups), ts),
-            *compared(1_234_567 - ago * 1000, ts, instances=1 if ago > 300 else 2),
-            Point("queue.length", {"app": "orders", "metric_type": "gauge"}, queue, ts),
-        ]
+    return found
 
 
-def compared(processed: int, ts: int, *, instances: int) -> list[Point]:
-    """Return the points of what was sent, of what was processed, of which 1,500 twice, and of what was taken."""
-    points = []
-    for app, name, count, end in (
-        ("orders", "records.processed", processed, processed - 1_500),
-        ("orders", "records.processed.taken", processed + 225, processed - 1_500),
-        ("shop", "orders.sent", processed + 2_500, processed + 2_500),
-    ):
-        tags = {"app": app, "metric_type": "position", "topic": "orders", "partition": "0"}
-        fields = {"start": 0, "position": end, "instances": 2, "lives": 2, "retired": 0}
-        points.append(counter_point(count, ts, instances=instances, app=app, name=name))
-        points.append(Point(f"{name}.position", tags, fields, ts))
-    return points
+def _what(line: Line) -> str:
+    return f"{line['reader']} at {line['at']:.3f}: {line['sum']} = {line['count']}"
 
 
-def instances(ts: int, seconds: int) -> list[Point]:
-    """Return the points of two instances, the second of which restarted after 400 s."""
-    tags = {"app": "orders", "metric_type": "counter", "topic": "orders"}
-    counts = {"orders-1": seconds * 600, "orders-2": max(0, seconds - 400 if seconds >= 400 else seconds) * 400}
-    lives = {"orders-1": "a", "orders-2": "b" if seconds < 400 else "c"}
-    points = [
-        Point("instance:records.processed", tags | {"instance": name}, {"count": count, "life": lives[name]}, ts)
-        for name, count in counts.items()
-    ]
-    timer = {"count": 100 + seconds, "sum": (100 + seconds) / 80, "instances": 2, "lives": 2, "retired": 0}
-    timer |= {"p50": 0.009, "p95": 0.04, "p99": 0.12}
-    points.append(Point("batch", {"app": "orders", "metric_type": "timer"}, timer, ts))
-    points.append(counter_point(55, ts, app="billing", name="invoices"))
-    if seconds == 420:
-        event = {"kind": "restart", "app": "orders", "instance": "orders-2"}
-        points.append(Point("tallystream.events", event, {"text": "restart: orders-2"}, ts))
-    return points
+def _late(line: Line, record: Line, staleness_s: float) -> list[str]:
+    late_s = line["at"] - record["at"]
+    return [f"{_what(line)}: {late_s:.1f} s after the record {record['offset']}"] if late_s > staleness_s else []
+
+
+def _with_positions(truth: Truth, lines: list[Line], staleness_s: float) -> list[str]:
+    """Compare each sum with that of the records before the positions that it names."""
+    found: list[str] = []
+    positions: dict[int, int] = {}
+    newest: dict[str, int] = {}
+    waiting: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        name, count = line["sum"], line["count"]
+        before, positions = positions, {int(partition): offset for partition, offset in line["positions"].items()}
+        if any(positions.get(partition, 0) < offset for partition, offset in before.items()):
+            found.append(f"{_what(line)}: positions go back, from {before} to {positions}")
+            truth.rewind()
+            truth.advance(positions)
+        for record, changed in truth.advance(positions):
+            waiting[changed].append(record)
+        if count != truth.sums[name]:
+            found.append(f"{_what(line)}: at the positions {positions} it is {truth.sums[name]}")
+        records = waiting.pop(name, [])
+        if count < newest.get(name, 0) and all("life" in record for record in records):
+            found.append(f"{_what(line)}: it was {newest[name]}")
+        newest[name] = count
+        for record in records:
+            found += _late(line, record, staleness_s)
+        # What came and went between two steps has not to be seen.
+        waiting = defaultdict(list, {n: w for n, w in waiting.items() if newest.get(n, 0) != truth.sums[n]})
+    return found
+
+
+def _by_values(truth: Truth, lines: list[Line], staleness_s: float) -> list[str]:
+    """Find each sum among the values that it had, one after the other."""
+    values: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    ends = sorted((record["partition"], record["offset"] + 1) for record, _ in Truth(truth.all).advance())
+    for partition, end in ends:
+        for record, name in truth.advance({partition: end}):
+            values[name].append((truth.sums[name], record))
+    found: list[str] = []
+    reached: dict[str, int] = defaultdict(int)
+    newest: dict[str, int] = {}
+    for line in lines:
+        name, count = line["sum"], line["count"]
+        history, begin = values[name], reached[name]
+        at = next((n for n in range(begin, len(history)) if history[n][0] == count), None)
+        if at is not None:
+            reached[name] = at + 1
+            for _, record in history[begin : at + 1]:
+                found += _late(line, record, staleness_s)
+        elif count < newest.get(name, 0):
+            found.append(f"{_what(line)}: it was {newest[name]}")
+        elif count != newest.get(name):
+            found.append(f"{_what(line)}: it never had this value")
+        newest[name] = count
+    return found
+
+
+def main() -> int:
+    """Check the history in a folder; print what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--staleness", type=float, default=60.0, help="seconds within which a reader must see a record")
+    options = parser.parse_args()
+    acknowledged, seen = (
+        [json.loads(line) for line in (options.folder / name).read_text(encoding="utf-8").splitlines()]
+        for name in ("acknowledged.jsonl", "seen.jsonl")
+    )
+    found = violations(acknowledged, seen, options.staleness)
+    print(*found or [f"{len(acknowledged)} records, {len(seen)} sums: all promises are kept"], sep="\n")  # noqa: T201
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -70,13 +70,17 @@ class KafkaBroker(Server):
             StartError: its data directory can't be formatted.
             JarsError: its jars can't be downloaded.
         """
-        classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch(self.jars))
+        classpath = os.pathsep.join(str(path.absolute()) for path in self.classpath())
         files.make_folder(self._dir)
         properties = self._write_properties()
         command = [java.launcher(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
             self._format([*command, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
         self._spawn([*command, "kafka.Kafka", str(properties)], self._env, cwd=self._dir)
+
+    def classpath(self) -> list[Path]:
+        """Return its jars; downloads those that are missing."""
+        return jars.fetch(self.jars)
 
     def ready(self) -> bool:
         """Return whether the broker answers; takes up to a second."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.data.lines import MAX_LINES, ChartData, Line, chart_data
+from tallystream_dashboards.data.lines import MAX_LINES, ChartData, Line, chart_data, fitted
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.storage import GROUPS, LAG
 
@@ -34,6 +34,10 @@ class GroupsNow:
 
     states: tuple[GroupState, ...]
     round_ms: int | None
+
+    def until_round(self, period: Period) -> Period:
+        """Return the period without rounds that have ended since."""
+        return period if self.round_ms is None else period._replace(until_ms=self.round_ms + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +70,16 @@ def read_groups_now(reader: PointReader, period: Period) -> GroupsNow:
         SinkUnavailableError: the store does not answer.
     """
     round_ms = last_round_ms(reader, at_ms=period.until_ms)
-    return GroupsNow(tuple(read_groups(reader, at_ms=max(period.end_ms, round_ms or 0))), round_ms)
+    return GroupsNow(() if round_ms is None else tuple(read_groups(reader, at_ms=round_ms)), round_ms)
 
 
 def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> GroupsView:
-    """Read the lag of the groups over the period.
+    """Read the lag of the groups over the period, up to their round.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    start_ms, end_ms, until_ms = period
+    start_ms, end_ms, until_ms = groups.until_round(period)
     states = groups.states
     if len(states) <= MAX_GROUPS:
         history = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
@@ -90,19 +94,19 @@ def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> 
     lines.sort(key=lambda line: -(line.last or 0))
     # Unchanged points are not stored: the last value is valid until the newest round.
     left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
-    chart = chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out)
+    (chart,) = fitted(chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out))
     return GroupsView(trends, chart)
 
 
-def read_group_view(reader: PointReader, group: str, period: Period) -> GroupView:
-    """Read one group and its partitions as at the end of the period, and its lag over the period.
+def read_group_view(reader: PointReader, groups: GroupsNow, group: str, period: Period) -> GroupView:
+    """Read one of the groups with its partitions in their round, and its lag over the period up to there.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
+    period = groups.until_round(period)
     start_ms, end_ms, until_ms = period
-    as_of_ms = last_round_ms(reader, at_ms=until_ms)
-    state = read_group(reader, group, at_ms=max(end_ms, as_of_ms or 0))
+    state = None if groups.round_ms is None else read_group(reader, group, at_ms=groups.round_ms)
     history = {
         one.field: one
         for one in reader.read(GROUPS, tuple(_OVER_TIME), start_ms=start_ms, end_ms=until_ms, tags={"group": group})
@@ -113,13 +117,13 @@ def read_group_view(reader: PointReader, group: str, period: Period) -> GroupVie
     lines.sort(key=lambda line: -(line.last or 0))
     time_lag, *rates = (_line(name, history.get(field)) for field, name in _OVER_TIME.items())
     # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
-    last_ms = as_of_ms if state is not None and not state.gone else None
-    return GroupView(
-        state,
+    last_ms = groups.round_ms if state is not None and not state.gone else None
+    charts = fitted(
         chart_data(lines, start_ms, end_ms, until_ms=last_ms, left_out=_left_out(count, MAX_PARTITIONS, MAX_LINES)),
         chart_data([time_lag], start_ms, end_ms, until_ms=last_ms),
         chart_data(rates, start_ms, end_ms, until_ms=last_ms),
     )
+    return GroupView(state, *charts)
 
 
 def _left_out(count: int, limit: int, worst: int) -> int:

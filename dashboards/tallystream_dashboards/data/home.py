@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.compare import total
 from tallystream_dashboards.data.compare_reading import read_sides
 from tallystream_dashboards.data.lines import Line, Period
 from tallystream_dashboards.data.sides import compare_all, taken_of
 from tallystream_dashboards.lag.reader import read_partitions
-from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,10 +45,11 @@ class AppLine:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The apps by name, with their rates at `at_ms`, epoch ms."""
+    """The apps by name, with their rates at `at_ms`, epoch ms, and of how many metrics nothing is read."""
 
     apps: tuple[AppLine, ...]
     at_ms: int
+    left_out: int = 0
 
 
 def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period, *, round_ms: int | None) -> Home:
@@ -62,13 +61,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)][: sums.MAX_MEASUREMENTS]
-    series = [
-        one
-        for name in names
-        for one in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(sums.RATE_MS))
-    ]
-    read = sums.metrics(series)
+    read, left_out = sums.read_all(reader, period)
     # What was taken before the work is no sum of its own.
     bounds = {taken_of(metric.name) for metric in read}
     metrics = [metric for metric in read if metric.name not in bounds]
@@ -77,7 +70,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
     for metric in metrics:
         if metric.app != OWN_APP:
             of_app.setdefault(metric.app, []).append(metric)
-    lags = _lags(reader, at_ms=max(period.end_ms, round_ms or 0))
+    lags = {} if round_ms is None else _lags(reader, at_ms=round_ms)
     by_name = {app.name: app for app in apps}
     sides = read_sides(reader, None, Period(period.end_ms, period.end_ms, period.until_ms))
     compared: dict[str, list[Comparison]] = {}
@@ -87,7 +80,7 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
         _line(app, by_name.get(app), own, lags, compared=compared.get(app, []), at_ms=at_ms)
         for app, own in sorted(of_app.items())
     ]
-    return Home(tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines), at_ms)
+    return Home(tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines), at_ms, left_out)
 
 
 def _line(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,8 @@ RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 
 """The lengths of a period to choose from, in seconds."""
 MAX_LINES = 10
 """How many lines a chart draws separately: more colours are hard to distinguish."""
+MIN_PERIOD_MS = 60_000
+"""How much a time axis covers at least, in ms."""
 MAX_POINTS = 1_000
 """The maximum number of points of one line, which a browser draws quickly."""
 
@@ -53,12 +55,14 @@ class Line:
 class ChartData:
     """The lines of a chart, with a limited number of points.
 
-    The time axis covers `period_ms` (start, end). `left_out` is the number of lines that are not drawn.
+    The time axis covers `period_ms` (start, end). `left_out` is the number of lines that are not drawn. `began` says
+    that none of the lines has a value from before the period.
     """
 
     lines: tuple[Line, ...] = ()
     period_ms: tuple[int, int] = (0, 0)
     left_out: int = 0
+    began: bool = False
 
 
 def chart_data(
@@ -76,7 +80,28 @@ def chart_data(
             clipped.append(clip(line, start_ms, max(start_ms, last_ms if until_ms is None else until_ms)))
     clipped = [line for line in clipped if line.times_ms]
     drawn = tuple(downsample(line) for line in clipped[:MAX_LINES])
-    return ChartData(drawn, (start_ms, end_ms), left_out + len(clipped) - len(drawn))
+    began = all(line.times_ms[0] > start_ms for line in drawn)
+    return ChartData(drawn, (start_ms, end_ms), left_out + len(clipped) - len(drawn), began)
+
+
+def fitted(*charts: ChartData) -> list[ChartData]:
+    """Return the charts of a view with one period, which begins with the first value that one of them has."""
+    firsts = [
+        at_ms
+        for chart in charts
+        for line in chart.lines
+        for at_ms, value in zip(line.times_ms, line.values, strict=True)
+        if value is not None
+    ]
+    start_ms, end_ms = charts[0].period_ms
+    begin_ms = max(start_ms, min(*firsts, end_ms - MIN_PERIOD_MS)) if firsts else start_ms
+    return [replace(one, period_ms=(begin_ms, end_ms), lines=_since(one.lines, begin_ms)) for one in charts]
+
+
+def _since(lines: Iterable[Line], begin_ms: int) -> tuple[Line, ...]:
+    firsts = [(line, bisect_left(line.times_ms, begin_ms)) for line in lines]
+    cut = [Line(line.label, line.times_ms[first:], line.values[first:]) for line, first in firsts]
+    return tuple(line for line in cut if line.times_ms)
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:

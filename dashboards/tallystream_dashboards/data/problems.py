@@ -17,7 +17,7 @@ from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.observed import Observed
@@ -47,11 +47,6 @@ class Problem:
     details: Mapping[str, str] = field(default_factory=dict)
     has_alert: bool = True
 
-    @property
-    def action(self) -> str:
-        """What to do first: the text of the alert rule."""
-        return alert_rules()[self.slug].action
-
 
 def problems(groups: GroupsNow, observed: Observed, *, now_ms: int) -> list[Problem]:
     """Return what is not well at `now_ms`. First comes outdated lag, then what is critical, then warnings.
@@ -74,6 +69,15 @@ def problems(groups: GroupsNow, observed: Observed, *, now_ms: int) -> list[Prob
         *_not_read(present),
     ]
     return [*outdated, *sorted(found, key=lambda one: one.severity != "critical")]
+
+
+def action(alike: Sequence[Problem]) -> str:
+    """Return what to do first about problems of one kind: what their alert rule says of all and of their statuses."""
+    sentences = alert_rules()[alike[0].slug].action.split(". ")
+    whys = " ".join(one.why for one in alike)
+    statuses = {status.name for status in Status}
+    fitting = [one for one in sentences if (label := one.partition(":")[0]) not in statuses or f"{label} in " in whys]
+    return ". ".join(one.removesuffix(".") for one in fitting if not one.startswith("The alert ends")) + "."
 
 
 def _outdated(round_ms: int, now_ms: int) -> Iterator[Problem]:

@@ -134,12 +134,22 @@ class Compared:
         then is not committed.
         """
         times = [_read_ms(one, at_ms - STILL_MS) for one in self.group]
-        known = [_offsets(one, at_ms - STILL_MS) for one in self.group]
-        if not times or None in times or None in known:
+        known = {_place(one): _offsets(one, at_ms - STILL_MS) for one in self.group}
+        if not times or None in times or None in known.values():
             return None
         since_ms = min(filter(None, times))
         grown = 0 if self.sent is None else self.sent.at(at_ms).count - self.sent.at(since_ms).count
-        return grown + sum(max(0, there.end - committed) for there, committed in filter(None, known))
+        ends = self._ends(at_ms) if self.sent is None else {}
+        offsets = [(place, *found) for place, found in known.items() if found is not None]
+        return grown + sum(max(0, max(there.end, ends.get(place, 0)) - at) for place, there, at in offsets)
+
+    def _ends(self, at_ms: int) -> dict[Place, int]:
+        """Return the highest end of each partition that is known: that of its offsets, or of what was read."""
+        ends = {_place(one): int(one.at("end", at_ms) or 0) for one in self.group}
+        for side in (self.counted, self.taken):
+            for place, there in side.at(at_ms).ranges.items() if side is not None else ():
+                ends[place] = max(ends.get(place, 0), there.end)
+        return ends
 
     def still_ms(self, at_ms: int) -> int | None:
         """Return when it last changed before it stood still, at `at_ms` or earlier; None if it did not."""

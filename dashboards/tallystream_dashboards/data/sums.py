@@ -6,14 +6,17 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line, highest, rate, total
+from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.lines import Period
 
 MAX_MEASUREMENTS = 500
 """How many metrics are read, the first ones by name."""
@@ -207,6 +210,21 @@ def _total(parts: Sequence[Metric]) -> Metric:
             values: list[int | float | str | bool] = [value or 0 for value in together.values]
             fields[field] = Series(name, {}, field, together.times_ms, values)
     return Metric(app, name, type_, (), fields, parts=len(parts))
+
+
+def read_all(reader: PointReader, period: Period) -> tuple[list[Metric], int]:
+    """Return the sums at the end of the period, each with its values of the minute before, and how many are not read.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
+    series = [
+        one
+        for name in names[:MAX_MEASUREMENTS]
+        for one in read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(RATE_MS))
+    ]
+    return metrics(series), max(0, len(names) - MAX_MEASUREMENTS)
 
 
 def read_sums(

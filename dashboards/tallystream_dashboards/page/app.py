@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -15,25 +14,24 @@ import streamlit as st
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
-from tallystream_dashboards.data.home import read_home
+from tallystream_dashboards.data.groups import GroupsView, GroupView
+from tallystream_dashboards.data.home import Home
 from tallystream_dashboards.data.lines import RANGES
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page import settings as page_settings
-from tallystream_dashboards.page.compare_data import read_compare
+from tallystream_dashboards.page.compare_data import CompareView
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.links import grafana_link
-from tallystream_dashboards.page.metrics_data import read_metrics
+from tallystream_dashboards.page.metrics_data import MetricsView
+from tallystream_dashboards.page.reading import read_page
 from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream_dashboards.page.views import compare, home, lag, metrics, runbook
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.groups import GroupsNow
-    from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.page.reading import PageData
     from tallystream_dashboards.page.settings import PageSettings
 
 
@@ -77,10 +75,18 @@ def _moment(column: Any, selection: Selection) -> str | None:
     with column.popover("Time" if selection.at is None else selection.at.replace("T", " "), width="stretch"):
         at_ms = selection.at_ms
         value = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
+        with st.container(horizontal=True, gap="xsmall"):
+            for name, ago_s in RANGES.items():
+                st.button(f"{name} ago", on_click=_go_to, args=(ago_s,), key=f"ago-{name}")
         chosen = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
         if st.button("Back to now", disabled=chosen is None, on_click=_now, key="back-to-now"):
             return None
     return None if chosen is None else chosen_moment(chosen, selection.at)
+
+
+def _go_to(ago_s: int) -> None:
+    then = datetime.now(UTC).replace(tzinfo=None, second=0, microsecond=0) - timedelta(seconds=ago_s)
+    st.session_state["moment"] = then
 
 
 def _now() -> None:
@@ -90,19 +96,23 @@ def _now() -> None:
 
 def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     selection = _with_widgets(selection)
-    period = selection.period(round(time.time() * 1000))
     zone = _zone(st.context.timezone)
     try:
+        # Nothing is read while the page is drawn, so its parts agree.
         with closing(open_reader(settings.store)) as reader:
-            drawn = _draw(reader, settings, selection, period, zone=zone, every=every)
+            data = read_page(reader, selection, selection.period(round(time.time() * 1000)))
     except (SinkUnavailableError, ConfigError) as error:
         _unreachable(settings, error, every)
         if selection.view != "runbook":
             return
-        drawn = selection
-    if drawn.view == "runbook":
-        runbook.draw(drawn.section)
-    params = drawn.params()
+    else:
+        selection = data.selection
+        banner.draw_banner(data, zone=zone)
+        components.as_of(data, zone=zone, every=every, grafana=grafana_link(settings, selection))
+        _draw(data, zone=zone)
+    if selection.view == "runbook":
+        runbook.draw(selection.section)
+    params = selection.params()
     if st.query_params.to_dict() != params:
         st.query_params.from_dict(params)
 
@@ -115,51 +125,23 @@ def _zone(name: str | None) -> tzinfo:
         return UTC
 
 
-def _draw(
-    reader: PointReader, settings: PageSettings, selection: Selection, period: Period, *, zone: tzinfo, every: float
-) -> Selection:
-    """Draw the top and the chosen view, and return the selection that it shows."""
-    groups = read_groups_now(reader, period)
-    observed = banner.draw_banner(reader, settings.store.spec, selection, period, groups, zone=zone)
-    as_of = partial(
-        components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
-    )
-    if selection.view == "metrics":
-        view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
-        shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
-        as_of(grafana=grafana_link(settings, shown))
-        if view.as_of_ms is None:
-            components.empty_store()
-            return selection
-        metrics.choose(view)
-        metrics.draw_metrics(view, now_ms=period.end_ms, zone=zone)
-        return shown
-    if selection.view == "compare" and reader.measurements():
-        compared = read_compare(reader, selection, period)
-        as_of(grafana=grafana_link(settings, compared.selection))
-        compare.draw(compared, period, zone=zone)
-        return compared.selection
-    as_of(grafana=grafana_link(settings, selection))
-    if selection.view == "runbook":
-        return selection
-    if not reader.measurements():
-        components.empty_store()
-    elif selection.view == "home":
-        home.draw_home(read_home(reader, observed.apps, period, round_ms=groups.round_ms), selection)
-    elif groups.round_ms is None:
+def _draw(data: PageData, *, zone: tzinfo) -> None:
+    """Draw the chosen view, or why there is nothing to draw."""
+    selection, view, now_ms = data.selection, data.view, data.period.end_ms
+    if isinstance(view, MetricsView) and view.as_of_ms is not None:
+        metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
+    elif isinstance(view, CompareView):
+        compare.draw(view, data.period, zone=zone)
+    elif isinstance(view, Home):
+        home.draw_home(view, selection)
+    elif isinstance(view, GroupsView):
+        lag.draw_groups(data.groups.states, view, now_ms=now_ms, zone=zone)
+    elif isinstance(view, GroupView) and selection.group is not None:
+        lag.draw_group(data.groups.states, selection.group, view, now_ms=now_ms, zone=zone)
+    elif selection.view == "groups" and data.has_points:
         components.no_lag()
-    else:
-        _draw_lag(reader, groups, selection, period, zone=zone)
-    return selection
-
-
-def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
-    lag.choose(groups.states, selection.group)
-    if selection.group is None:
-        lag.draw_groups(groups.states, read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)
-    else:
-        one = read_group_view(reader, selection.group, period)
-        lag.draw_group(selection.group, one, now_ms=period.end_ms, zone=zone)
+    elif selection.view != "runbook":
+        components.empty_store()
 
 
 def _with_widgets(selection: Selection) -> Selection:

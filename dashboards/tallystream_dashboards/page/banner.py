@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.observed import Observed, read_observed
-from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.data.problems import action, problems
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page.links import page_link
 from tallystream_dashboards.printable import printable
@@ -18,54 +17,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import tzinfo
 
-    from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.groups import GroupsNow
-    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.problems import Problem
+    from tallystream_dashboards.page.reading import PageData
     from tallystream_dashboards.page.url_state import Selection
 
 SHOWN = 3
 """How many problems of one kind are shown at once. The others are behind a button."""
 MAX_PROBLEMS = 50
 """How many problems are listed."""
-OBSERVED_MS = 10_000
-"""How long the state of the pipeline is kept for all visitors, in ms: reading it takes an hour of points."""
 
 
-def draw_banner(
-    reader: PointReader,
-    store: str,
-    selection: Selection,
-    period: Period,
-    groups: GroupsNow,
-    *,
-    zone: tzinfo,
-) -> Observed:
-    """Draw whether everything is well, and return what that is based on; draw nothing over an empty store.
-
-    `store` is the store's name.
-    """
-    if groups.round_ms is None and not reader.measurements():
-        return Observed()
-    # Of now it is valid for a time, of the past for its moment only.
-    slot = period.until_ms if selection.at is not None else -(period.until_ms // OBSERVED_MS)
-    observed = _observed(store, slot, reader, period)
-    found = problems(groups, observed, now_ms=period.end_ms)
-    clock = components.clock(zone, period.end_ms)
-    lag_known = groups.round_ms is not None
-    st.html(banner(found, selection, clock, lag_known=lag_known, now_ms=period.end_ms))
-    return observed
-
-
-# Streamlit leaves parameters that begin with an underscore out of the key.
-@st.cache_data(ttl=60, max_entries=50, show_spinner=False)
-def _observed(
-    store: str,  # noqa: ARG001 - a part of the key
-    slot: int,  # noqa: ARG001 - a part of the key
-    _reader: PointReader,
-    _period: Period,
-) -> Observed:
-    return read_observed(_reader, end_ms=_period.end_ms, until_ms=_period.until_ms)
+def draw_banner(data: PageData, *, zone: tzinfo) -> None:
+    """Draw whether everything is well; draw nothing over an empty store."""
+    if data.has_points:
+        now_ms = data.period.end_ms
+        found = problems(data.groups, data.observed, now_ms=now_ms)
+        clock = components.clock(zone, now_ms)
+        st.html(banner(found, data.selection, clock, lag_known=data.lag_known, now_ms=now_ms))
 
 
 def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
@@ -114,7 +82,7 @@ def _kind(kind: Sequence[Problem], selection: Selection, clock: Callable[[int], 
     runbook = page_link({"view": "runbook", "section": kind[0].slug})
     # The runbook opens beside the page, so that the problem stays in view.
     return (
-        f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(kind[0].action)} "
+        f"<li>{''.join(items[:SHOWN])}{more if items[SHOWN:] else ''}<p>What to do: {_text(action(kind))} "
         f'<a href="{escape(runbook)}" target="_blank">Runbook: {kind[0].slug}</a></p></li>'
     )
 

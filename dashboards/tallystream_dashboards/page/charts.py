@@ -10,7 +10,7 @@ import json
 import re
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
 
-TIME, VALUE, SERIES, COLOR = "time", "value", "series", "color"
+_Point: TypeAlias = "tuple[int, float | None, str, int, bool]"
+
+TIME, VALUE, SERIES, COLOR, ALONE = "time", "value", "series", "color", "alone"
 
 COLORS = (
     "#2b74c4",
@@ -42,15 +44,19 @@ _SPEC = Path(__file__).with_name("chart.json").read_text(encoding="utf-8")
 
 
 def rows(chart: ChartData) -> pd.DataFrame:
-    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour."""
+    """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour.
+
+    A point that is `alone` has no neighbour that a line could lead to.
+    """
     colors = _color_numbers(line.label for line in chart.lines)
-    points: list[tuple[int, float | None, str, int]] = [
-        (time, value, line.label, colors[line.label])
-        for line in chart.lines
-        for time, value in zip(line.times_ms, line.values, strict=True)
-    ]
+    points: list[_Point] = []
+    for line in chart.lines:
+        known = [False, *(value is not None for value in line.values), False]  # noqa: PD011 - not of pandas
+        for at, (time, value) in enumerate(zip(line.times_ms, line.values, strict=True)):
+            alone = known[at : at + 3] == [False, True, False]
+            points.append((time, value, line.label, colors[line.label], alone))
     points += _edges(chart)
-    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES, COLOR])
+    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES, COLOR, ALONE])
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
     table[VALUE] = table[VALUE].astype("float64")
     table[COLOR] = table[COLOR].astype("int8")
@@ -95,11 +101,11 @@ def _natural(label: str) -> list[tuple[int, str]]:
     return [(len(part), part) if index % 2 else (0, part) for index, part in parts]
 
 
-def _edges(chart: ChartData) -> list[tuple[int, float | None, str, int]]:
+def _edges(chart: ChartData) -> list[_Point]:
     """Return points without a value at the ends of the period, so that the axis covers all of it."""
     first = chart.lines[0]
     return [
-        (time, None, first.label, 0)
+        (time, None, first.label, 0, False)
         for time, missing in zip(
             chart.period_ms,
             (first.times_ms[0] > chart.period_ms[0], first.times_ms[-1] < chart.period_ms[1]),
@@ -109,8 +115,10 @@ def _edges(chart: ChartData) -> list[tuple[int, float | None, str, int]]:
     ]
 
 
-def spec(title: str, *, step: bool, integers: bool = False, events: Sequence[Event] = ()) -> dict[str, Any]:
+def spec(title: str, *, step: bool, integers: bool, zero: bool, events: Sequence[Event] = ()) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
+
+    With `zero` the axis of the values begins at 0, as that of `integers` always does.
 
     Each event is a thin vertical line with its text as tooltip. One layer both selects the nearest point and marks it:
     a layer for the mark alone would usually be empty, and Vega warns about empty layers at every refresh.
@@ -122,8 +130,13 @@ def spec(title: str, *, step: bool, integers: bool = False, events: Sequence[Eve
         drawn["layer"][0]["mark"]["interpolate"] = "step-after"
     if integers:
         drawn["encoding"]["y"]["axis"] |= {"format": ",d", "tickMinStep": 1}
+    if integers or zero:
         # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
-        drawn["encoding"]["y"]["scale"] = {"zero": True, "nice": True, "domain": {"unionWith": [0, 1]}}
+        drawn["encoding"]["y"]["scale"] = {
+            "zero": True,
+            "nice": True,
+            "domain": {"unionWith": [0, 1 if integers else 0]},
+        }
     # There are few events, so they are in the specification, which changes only when there is a new one.
     if events:
         chart["layer"].insert(0, _marks(events))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.sums import MAX_MEASUREMENTS
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import charts, html_table
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
+    from tallystream_dashboards.page.reading import PageData
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -27,6 +29,7 @@ ICON = (
 """The page's icon, inline: Streamlit would load its own from the internet."""
 
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+_SORTING = st.components.v2.component("sorting", js=Path(__file__).with_name("table.js").read_text(encoding="utf-8"))
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
     **dict.fromkeys(Status, "red"),
@@ -37,14 +40,22 @@ COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, caption: str, key: str) -> None:
-    """Draw a table whose text wraps, so that it is shown in full on a screen of any width."""
+    """Draw a table whose text wraps, so that it is shown in full on any screen. A click on a column sorts it."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
         st.html(html_table.html_table(rows, colors, caption=caption))
+        _SORTING(data=key, key=f"{key}-sorting")
 
 
 def chart(
-    title: str, data: ChartData, *, key: str, step: bool = False, integers: bool = False, events: Sequence[Event] = ()
+    title: str,
+    data: ChartData,
+    *,
+    key: str,
+    step: bool = False,
+    integers: bool = False,
+    zero: bool = False,
+    events: Sequence[Event] = (),
 ) -> None:
     """Draw lines over time, with a mark for each event, or a caption if there are no lines.
 
@@ -54,11 +65,12 @@ def chart(
     if not data.lines:
         st.caption("There is nothing in the chosen period.")
         return
+    drawn = [event for event in events if event.ts_ms >= data.period_ms[0]]
     # The data are not in the specification, so that the chart takes new rows without flicker.
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
             charts.rows(data),
-            charts.spec(title, step=step, integers=integers, events=events),
+            charts.spec(title, step=step, integers=integers, zero=zero, events=drawn),
             key=key,
         )
         st.html(charts.legend(title, data))
@@ -66,18 +78,27 @@ def chart(
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(round_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool, grafana: str | None) -> None:
+def as_of(data: PageData, *, zone: tzinfo, every: float, grafana: str | None) -> None:
     """Draw the age of the newest lag as a caption, and a link to the dashboard that shows the same."""
+    round_ms, now_ms = data.groups.round_ms, data.period.end_ms
     parts = []
     if round_ms is not None:
         ago = formatting.duration((now_ms - round_ms) / 1000)
         moment = formatting.clock(round_ms, zone, now_ms=now_ms)
         now = [f"Data as of **{moment}**", f"{ago} ago", f"refreshes every {every:g} s"]
-        parts = [f"History at **{moment}**", "*Time* goes back to now"] if past else now
+        parts = [f"History at **{moment}**", "*Time* goes back to now"] if data.selection.at else now
     if grafana is not None:
         parts.append(f"[Open in Grafana]({grafana})")
     if parts:
         st.caption(" · ".join(parts))
+
+
+def left_out(count: int) -> None:
+    """Draw how many metrics are not read, if there are some."""
+    if count:
+        st.caption(
+            f"{count:,} more metrics are in the store and not read: this has the first {MAX_MEASUREMENTS} by name."
+        )
 
 
 def empty_store() -> None:

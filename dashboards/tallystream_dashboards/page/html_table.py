@@ -68,10 +68,13 @@ def html_table(rows: Sequence[Mapping[str, Any]], colors: Mapping[str, str], *, 
     """Return the table as HTML. Lists of text become badges in their `colors`, lists of numbers a sparkline.
 
     The roles are those that the elements have. Without them a screen reader would not find a table on a narrow screen,
-    where the rows are blocks. The box can be scrolled by keyboard.
+    where the rows are blocks. The box can be scrolled by keyboard. The names of the columns are buttons, to which
+    `table.js` listens.
     """
     names = rows[0] if rows else ()
-    head = "".join(f'<th role="columnheader" scope="col"{_kind(name)}>{escape(name)}</th>' for name in names)
+    head = "".join(
+        f'<th role="columnheader" scope="col"{_kind(name)}><button>{escape(name)}</button></th>' for name in names
+    )
     body = "".join(
         f'<tr role="row">{"".join(_column(*cell, colors, first=not at) for at, cell in enumerate(row.items()))}</tr>'
         for row in rows

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.points import EVENTS, is_sum
+from tallystream_aggregator.shipping.points import EVENTS
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.instances import by_instance, read_values
-from tallystream_dashboards.data.lines import ChartData, Line, chart_data
-from tallystream_dashboards.data.observed import read_numbers
-from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.data.lines import ChartData, Line, chart_data, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,23 +63,24 @@ class MetricsView:
     until_ms: int
 
 
-def read_metrics(reader: PointReader, selection: Selection, period: Period, *, round_ms: int | None) -> MetricsView:
+def read_metrics(
+    reader: PointReader,
+    selection: Selection,
+    period: Period,
+    apps_now: Sequence[AppInstances] = (),
+    *,
+    round_ms: int | None,
+) -> MetricsView:
     """Read the newest value of every sum, and the chosen metric over the period.
 
+    `apps_now` has the instances of each app.
     A sum is written when it changes, so its last value is drawn until `round_ms`, the time of the collector's newest
     round, or the time of the newest sum if that is later.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
-    shown = names[: sums.MAX_MEASUREMENTS]
-    newest = [
-        series
-        for name in shown
-        for series in sums.read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(sums.RATE_MS))
-    ]
-    metrics = sums.metrics(newest)
+    metrics, left_out = sums.read_all(reader, period)
     apps = sorted({metric.app for metric in metrics})
     # The aggregator's own metrics are not the default.
     app = selection.app or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
@@ -97,22 +96,29 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
     as_of_ms = max((metric.changed_ms for metric in (*metrics, *read)), default=None)
     until_ms = max(round_ms or 0, as_of_ms or 0)
     start_ms, end_ms, _ = period
+    over_time, rates, percentiles, living, of_instances = fitted(
+        chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
+        chart_data([one.rates(start_ms, min(end_ms, until_ms)) for one in chosen], start_ms, end_ms),
+        chart_data(_percentiles(chosen), start_ms, end_ms, until_ms=until_ms),
+        chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
+        _by_instance(reader, name, app, period),
+    )
     return MetricsView(
         apps=tuple(apps),
         app=app,
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        over_time=chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
-        rates=chart_data([one.rates(start_ms, min(end_ms, until_ms)) for one in chosen], start_ms, end_ms),
-        percentiles=chart_data(_percentiles(chosen), start_ms, end_ms, until_ms=until_ms),
-        instances=chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
+        over_time=over_time,
+        rates=rates,
+        percentiles=percentiles,
+        instances=living,
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
-        of_app=next(iter(_numbers(reader, app, period)), None),
-        by_instance=_by_instance(reader, name, app, period),
+        of_app=next((one for one in apps_now if one.name == app), None),
+        by_instance=of_instances,
         events=_events(reader, app, period),
-        left_out=max(0, len(names) - sums.MAX_MEASUREMENTS),
+        left_out=left_out,
         as_of_ms=as_of_ms,
         until_ms=until_ms,
     )
@@ -126,10 +132,6 @@ def _lines(chosen: Sequence[sums.Metric], field: str) -> list[Line]:
         line if labels[line.label] == 1 else replace(line, label=f"{line.label} ({metric.type})")
         for metric, line in zip(chosen, lines, strict=True)
     ]
-
-
-def _numbers(reader: PointReader, app: str | None, period: Period) -> list[AppInstances]:
-    return read_numbers(reader, end_ms=period.end_ms, until_ms=period.until_ms, app=app or "")
 
 
 def _percentiles(chosen: Sequence[sums.Metric]) -> list[Line]:

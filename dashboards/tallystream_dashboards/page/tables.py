@@ -159,8 +159,11 @@ def compared(partitions: Sequence[OfPartition]) -> Table:
 
 
 def trend(line: Line) -> list[float]:
-    """Return `TREND_POINTS` values of the line at equal intervals, up to its last one, for a sparkline."""
-    if not line.times_ms:
+    """Return `TREND_POINTS` values of the line at equal intervals, up to its last one, for a sparkline.
+
+    It is 0 before the first value. If no value is known, there is no trend.
+    """
+    if all(value is None for value in line.values):
         return []
     first, last = line.times_ms[0], line.times_ms[-1]
     times = [last - (last - first) * i // (TREND_POINTS - 1) for i in reversed(range(TREND_POINTS))]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support import fuzz
+from support.compared import Truth, contains, repeated, too_high, wrong
 from support.consumer_group import PROCESSED, SENT, TOPIC, Group
 from tallystream_dashboards.data.compare import Bounds, Comparison, Counted, Place, Range, compare
 from tallystream_dashboards.data.sides import Side, positions_of
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 PARTITIONS, INSTANCES = 3, 2
 WINDOWS = {
@@ -50,56 +50,6 @@ def found_in(
         commits_first=commits_first,
         offsets=offsets if knows_offsets else None,
     )
-
-
-class Truth(NamedTuple):
-    """What became of the records at the offsets that anybody has published."""
-
-    sent: int
-    counted: int
-    lost: int
-    in_flight: int
-    twice: int
-    processed_twice: int
-
-
-def truth(group: Group, found: Comparison) -> Truth:
-    """Return the truth by the journals, about the offsets that the comparison speaks of."""
-    counted = group.counted()
-    sent: set[tuple[int, int]] = set()
-    ahead: set[tuple[int, int]] = set()
-    for place, known, processed in found.partitions:
-        records = {(int(place.partition), offset) for offset in range(*known)} - group.markers
-        sent |= records
-        ahead |= {(partition, offset) for partition, offset in records if offset >= processed.end} - counted.keys()
-    lost = sent - ahead - counted.keys()
-    return Truth(len(sent), counted.total(), len(lost), len(ahead), repeated(counted), repeated(group.worked))
-
-
-def repeated(times: Counter[tuple[int, int]]) -> int:
-    """Return how often records occur beyond their first time."""
-    return times.total() - len(times)
-
-
-def contains(bounds: Bounds, number: int) -> bool:
-    return bounds.at_least <= number and (bounds.at_most is None or number <= bounds.at_most)
-
-
-def wrong(group: Group, found: Comparison, names: Iterable[str] = Truth._fields) -> list[str]:
-    """Return the numbers that are not within their bounds."""
-    true = truth(group, found)
-    assert true.sent + true.twice == true.counted + true.lost + true.in_flight
-    return [
-        f"{name}: {getattr(true, name)}, not {getattr(found, name)}"
-        for name in names
-        if not contains(getattr(found, name), getattr(true, name))
-    ]
-
-
-def too_high(group: Group, found: Comparison) -> list[str]:
-    """Return the numbers of records lost or repeated that are certain, and are not true."""
-    true, names = truth(group, found), ("lost", "twice", "processed_twice")
-    return [name for name in names if getattr(true, name) < getattr(found, name).at_least]
 
 
 def granted(found: Comparison, text: str) -> bool:
@@ -150,23 +100,6 @@ def run(group: Group, history: Sequence[tuple[str, int]]) -> None:
     group.report_sent(0)
     for name, *arguments in history:
         getattr(group, name)(*arguments)
-
-
-@fuzz.examples(1000)
-@given(history=st.lists(st.one_of(of_consumers, of_others), max_size=80), ends=st.booleans())
-def test_every_number_is_within_its_bounds(history: list[tuple[str, int]], *, ends: bool) -> None:
-    """This holds at any moment, for kills in every window, background reports, and partitions that move.
-
-    Producers are killed, too; other ones send to the same topic; and offsets without a record are among the others.
-    """
-    group = Group(PARTITIONS, INSTANCES)
-    run(group, history)
-    if ends:
-        group.finish()
-    assert not wrong(group, found_in(group))
-    found = found_in(group, knows_offsets=True)
-    assert [known.end for _, known, _ in found.partitions] == group.ends
-    assert not wrong(group, found)
 
 
 @fuzz.examples(300)
@@ -276,21 +209,6 @@ def test_a_topic_that_is_created_again(history: list[tuple[str, int]]) -> None:
         assert found.lost.at_least + found.in_flight.at_least <= sent - len(counted)
     else:
         assert granted(found, "no topic was created again")
-
-
-@fuzz.examples(300)
-@given(history=st.lists(of_consumers, max_size=80))
-def test_numbers_are_exact_when_all_is_done(history: list[tuple[str, int]]) -> None:
-    """If all that was sent is reported and processed, lost, in flight and counted twice are exact."""
-    group = Group(PARTITIONS, INSTANCES)
-    run(group, history)
-    for producer in range(INSTANCES):
-        group.report_sent(producer)
-    group.finish()
-    found = found_in(group)
-    assert (found.sent, found.lost, found.in_flight) == (Bounds(*[sum(group.ends)] * 2), Bounds(0, 0), Bounds(0, 0))
-    assert found.twice == Bounds(*[repeated(group.counted())] * 2)
-    assert not wrong(group, found)
 
 
 @fuzz.examples(300)

@@ -76,3 +76,14 @@ def test_every_view_is_drawn(opened: Callable[..., AppTest], params: dict[str, s
     shown = opened(**params)
     assert not shown.exception
     assert shown.caption or shown.info
+
+
+def test_the_time_has_presets(opened: Callable[..., AppTest]) -> None:
+    """One click ends the period some time ago, and the address has that moment. Another goes back to now."""
+    shown = opened(view="groups")
+    shown.button(key="ago-1h").click().run()
+    assert not shown.exception
+    at = datetime.fromisoformat(str(shown.query_params["at"])).replace(tzinfo=UTC)
+    assert timedelta(minutes=60) <= datetime.now(UTC) - at < timedelta(minutes=63)
+    shown.button(key="back-to-now").click().run()
+    assert "at" not in shown.query_params

@@ -54,6 +54,23 @@ def test_a_chart_is_also_text() -> None:
     assert text == "Lag, newest value and range of each line. a: 3, from 3 to 9; b: 1, from 1 to 1."
 
 
+def test_a_single_point_is_marked() -> None:
+    """A value without a value before and after it is no line, so it is drawn as a point. Others are not."""
+    line = Line("a", [0, 10, 20, 30, 40], [1, None, 2, None, None])
+    table = charts.rows(chart_data([line, Line("b", [10], [7]), Line("c", [10, 20], [7, 8])], 0, 40))
+    alone = table[table[charts.ALONE]]
+    assert list(zip(alone[charts.SERIES], alone[charts.VALUE], strict=True)) == [("a", 1), ("a", 2), ("b", 7)]
+
+
+@pytest.mark.parametrize(
+    ("integers", "zero", "scale"), [(False, False, False), (False, True, True), (True, False, True)]
+)
+def test_the_axis_of_the_values_begins_at_0_if_it_should(integers: bool, zero: bool, scale: bool) -> None:
+    """It does for whole numbers and where zero is asked for; otherwise it fits the values."""
+    (drawn,) = charts.spec("Sum", step=False, integers=integers, zero=zero)["layer"]
+    assert drawn["encoding"]["y"]["scale"]["zero"] is scale
+
+
 def test_the_axis_covers_the_period() -> None:
     """The first and the last time are the ends of the period. Outside the lines there is no value."""
     table = charts.rows(chart_data([Line("a", [40, 60], [1, 2])], 0, 100))

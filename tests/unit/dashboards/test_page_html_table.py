@@ -43,7 +43,7 @@ def test_names_are_text_and_numbers_exact() -> None:
         {"Group": "b", "Status": [], "Lag": None, "Trend": [0.0, 0.0], "Partitions": 1},
     ]
     parsed = Parser(html_table(content, {"ERR": "red"}, caption="Groups"))
-    assert parsed.elements == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "img"}
+    assert parsed.elements == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "button", "span", "img"}
     assert parsed.texts[:6] == ["Groups", "Group", "Status", "Lag", "Trend", "Partitions"]
     assert parsed.texts[6:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(parsed.images[0])

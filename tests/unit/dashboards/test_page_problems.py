@@ -16,9 +16,9 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
-from tallystream_dashboards.data.problems import Problem, problems
+from tallystream_dashboards.data.problems import Problem, action, problems
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Evaluation, Status
+from tallystream_dashboards.lag.status import Evaluation, Status, evaluate_group
 from tallystream_dashboards.lag.time_lag import TimeLag
 from tallystream_dashboards.page.url_state import Selection
 
@@ -59,7 +59,29 @@ def test_a_group_has_its_status_reason_and_time() -> None:
         severity="critical",
         details={"view": "groups", "group": "billing"},
     )
-    assert found.action.startswith("Run tallystream lag with the group's name")
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (Status.STOP, " STOP: start the consumers."),
+        (Status.STALL, " STALL: find the record at which they fail."),
+        (Status.REWIND, " REWIND: find out who reset the offsets."),
+    ],
+)
+def test_only_the_fitting_part_of_the_remedy_is_shown(status: Status, remedy: str) -> None:
+    """What to do has nothing about statuses that no partition has, or about the end of an alert."""
+    general = "Run tallystream lag with the group's name: it shows since when, why, and which partitions."
+    offsets = evaluate_group([("orders/0", Evaluation(status, "Why.")), ("orders/1", Evaluation(Status.OK, ""))])
+    (found,) = found_in(replace(state("billing"), evaluation=offsets))
+    assert action([found]) == general + remedy
+    (unread,) = found_in(state("a", stale=True))
+    assert action([unread]) == general
+    assert action([unread, found]) == general + remedy
+    (silent,) = found_in(observed=replace(WELL, apps=(AppInstances("a", 1, 0, 2, 2, NOW),)))
+    assert (
+        action([silent]) == "Find the silent instance with tallystream instances APP, and check its log and its host."
+    )
 
 
 def test_only_what_has_a_rule_is_an_alert() -> None:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
+from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.compare import Bounds
 from tallystream_dashboards.data.groups import (
     MAX_GROUPS,
     MAX_PARTITIONS,
     WORST_GROUPS,
     GroupsView,
+    GroupView,
     read_group_view,
     read_groups_now,
     read_groups_view,
 )
+from tallystream_dashboards.data.home import Home
 from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, rate
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.page.compare_data import over_time, read_compare
-from tallystream_dashboards.page.metrics_data import read_metrics
+from tallystream_dashboards.page.metrics_data import MetricsView, read_metrics
+from tallystream_dashboards.page.reading import read_page
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
+    from tallystream_aggregator.sinks.base import Series
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.data.lines import Period
 
@@ -94,7 +99,7 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(store: LocalStor
     states = read_groups_now(reader, PERIOD).states
     assert (len(states), len(view.trends), states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
     assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - MAX_LINES)
-    one = read_group_view(reader, "wide", PERIOD)
+    one = read_group_view(reader, read_groups_now(reader, PERIOD), "wide", PERIOD)
     assert one.state is not None
     assert len(one.state.partitions) == MAX_PARTITIONS + 30
     assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, MAX_PARTITIONS + 30 - MAX_LINES)
@@ -227,12 +232,12 @@ def test_a_past_moment_has_no_later_points(store: LocalStore, reader: LocalStore
     for selection, lag in ((moment, 5), (Selection(), 9)):
         period = selection.period(NOW)
         groups = groups_view(reader, period)
-        one = read_group_view(reader, "g", period)
-        sums = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
+        one = read_group_view(reader, read_groups_now(reader, period), "g", period)
+        of_metrics = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
         assert one.state is not None
         state = read_groups_now(reader, period).states[0]
         assert [state.lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [lag] * 4
-        assert [row.value.last for row in sums.metrics] == [lag]
+        assert [row.value.last for row in of_metrics.metrics] == [lag]
     assert moment.at_ms == NOW
 
 
@@ -248,7 +253,7 @@ def test_an_unchanged_lag_is_drawn_to_the_newest_round(store: LocalStore, reader
 
 
 def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStore) -> None:
-    """All time axes cover the selected period. A value from before it is valid at its beginning."""
+    """All time axes cover the selected period, or what there is of it. A value from before it is valid at its start."""
     store.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
     tags = {"app": "orders", "metric_type": "counter"}
     for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
@@ -264,5 +269,96 @@ def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStor
         "orders-2": ([NOW - 150_000], [850]),
     }
     store.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
-    one = read_group_view(reader, "g", Selection(range="5m").period(NOW))
-    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [period] * 3
+    five = Selection(range="5m").period(NOW)
+    one = read_group_view(reader, read_groups_now(reader, five), "g", five)
+    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [(NOW - MINUTE, NOW)] * 3
+
+
+def test_the_axes_fit_what_there_is(store: LocalStore, reader: LocalStore) -> None:
+    """They begin with the first value of the view, but cover a minute at least. A count that began there has a 0."""
+    store.write([counted(87, NOW - 4 * MINUTE), counted(90, NOW - 1000)])
+    store.write([counted(5, NOW - 9 * MINUTE, "old"), counted(3, NOW - 2000, "new")])
+    for selection, start_ms, began in (
+        (Selection(metric="records"), NOW - 4 * MINUTE, True),
+        (Selection(metric="new"), NOW - MINUTE, True),
+        (Selection(metric="old", range="5m"), NOW - 5 * MINUTE, False),
+        (Selection(metric="old", range="7d"), NOW - 9 * MINUTE, True),
+    ):
+        view = read_metrics(reader, selection, selection.period(NOW), round_ms=NOW)
+        charts = (view.over_time, view.rates, view.instances)
+        assert [chart.period_ms for chart in charts] == [(start_ms, NOW)] * 3
+        assert view.over_time.began is began
+        assert {line.times_ms[0] >= start_ms for chart in charts for line in chart.lines} == {True}
+
+
+def test_the_gauge_of_a_dead_instance_ends(store: LocalStore, reader: LocalStore) -> None:
+    """The sum has no value from when nobody reports it, and the line of the instance ends at its last report."""
+    gauge = {"app": "orders", "metric_type": "gauge"}
+    for ago_s, number in ((30, 1), (20, 1), (10, 0)):
+        fields = {"sum": 7.5, "number": number, "instances": number, "lives": number}
+        store.write([Point("gauge", gauge, fields, NOW - ago_s * 1000)])
+    store.write([row(NOW - ago_s * 1000, "a", value=7.5) for ago_s in (30, 20)])
+    view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=NOW)
+    (total,), (alone,) = view.over_time.lines, view.by_instance.lines
+    assert (total.at(NOW - 11_000), total.last) == (7.5, None)
+    assert (alone.times_ms[-1], alone.last) == (NOW - 20_000, 7.5)
+
+
+class WrittenMeanwhile:
+    """A reader of a store to which a newer round and newer sums are written after every request."""
+
+    def __init__(self, store: LocalStore, reader: LocalStore, rounds: Rounds) -> None:
+        self.measurements = reader.measurements
+        self._store, self._reader, self._rounds, self._ts_ms = store, reader, rounds, NOW
+
+    def read(self, *args: Any, **options: Any) -> list[Series]:
+        """Read, and write the points of the next millisecond."""
+        found = self._reader.read(*args, **options)
+        self._ts_ms += 1
+        self._store.write([*lag_of(self._ts_ms, self._rounds), counted(self._ts_ms - NOW, self._ts_ms)])
+        return found
+
+
+def lag_of(ts_ms: int, rounds: Rounds) -> list[Point]:
+    lag = 5 + ts_ms - NOW
+    return rounds.points(round_of(group("g", (10, 10 + lag), topic="t")), ts_ms)
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(view="groups"), Selection(view="groups", group="g")])
+def test_all_lag_on_a_page_is_that_of_one_round(store: LocalStore, reader: LocalStore, selection: Selection) -> None:
+    """The banner, the tiles, the charts and the tables have no round that ends while the page is read."""
+    rounds = Rounds()
+    store.write([*lag_of(NOW, rounds), counted(7, NOW), covered(7, NOW, "records.position")])
+    data = read_page(WrittenMeanwhile(store, reader, rounds), selection, PERIOD)
+    assert (data.groups.round_ms, [one.lag for one in data.groups.states]) == (NOW, [5])
+    if isinstance(data.view, GroupsView):
+        assert [data.view.trends["g"].last, *(line.last for line in data.view.chart.lines)] == [5, 5]
+    elif isinstance(data.view, GroupView):
+        assert data.view.state is not None
+        assert [data.view.state.lag, *(line.last for line in data.view.by_partition.lines)] == [5, 5]
+    else:
+        assert isinstance(data.view, Home)
+        assert [line.lag for line in data.view.apps] == [5]
+
+
+def test_the_chosen_sum_is_the_same_everywhere(store: LocalStore, reader: LocalStore) -> None:
+    """The tile, the chart and the row of the table have one value, although newer ones are written meanwhile."""
+    rounds = Rounds()
+    store.write([*lag_of(NOW, rounds), counted(7, NOW - 1000)])
+    view = read_page(WrittenMeanwhile(store, reader, rounds), Selection(view="metrics"), PERIOD).view
+    assert isinstance(view, MetricsView)
+    (line,) = view.over_time.lines
+    assert view.metrics == view.chosen
+    assert line.last == view.chosen[0].value.last
+
+
+def test_metrics_that_are_not_read_are_counted(
+    store: LocalStore, reader: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both views that have all sums say of how many metrics they have nothing."""
+    monkeypatch.setattr(sums, "MAX_MEASUREMENTS", 2)
+    store.write([counted(7, NOW, name) for name in "abcde"])
+    for view in ("home", "metrics"):
+        found = read_page(reader, Selection(view=view), PERIOD).view
+        assert isinstance(found, Home | MetricsView)
+        assert found.left_out == 3

@@ -15,5 +15,6 @@ def draw_home(home: Home, selection: Selection) -> None:
     """Draw a table of the apps, or what to do if there are none."""
     if home.apps:
         components.table(tables.apps(home, selection), caption="Applications", key="apps-table")
+        components.left_out(home.left_out)
     else:
         components.no_app()

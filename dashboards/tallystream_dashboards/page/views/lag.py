@@ -29,7 +29,7 @@ MAX_PARTITIONS = 500
 """How many partitions a table shows, the worst ones. A filter finds the others."""
 
 
-def choose(states: Sequence[GroupState], selected: str | None) -> None:
+def _choose(states: Sequence[GroupState], selected: str | None) -> None:
     """Draw the choice of a group, whose key in the session state is `group`."""
     names = [ALL, *options((state.group for state in states), selected)]
     st.selectbox("Consumer group", names, key="group", index=components.index(names, selected))
@@ -49,6 +49,7 @@ def worst_of(present: Sequence[GroupState]) -> GroupState | None:
 
 def draw_groups(groups: Sequence[GroupState], view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw all groups: the number of bad ones, the worst, the lag over time, and a table."""
+    _choose(groups, None)
     present = [state for state in groups if not state.gone]
     _tiles(present, now_ms=now_ms)
     components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
@@ -58,8 +59,9 @@ def draw_groups(groups: Sequence[GroupState], view: GroupsView, *, now_ms: int, 
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
-def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
+def draw_group(groups: Sequence[GroupState], name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw one group: its status and reason, its lag by partition, rates and time lag over time, and its partitions."""
+    _choose(groups, name)
     state = view.state
     if state is None:
         st.info(
@@ -73,9 +75,11 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with left:
         components.chart("Lag by partition, records", view.by_partition, integers=True, key="lag-chart")
     with middle:
-        components.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
+        components.chart("Produced and consumed, records a second", view.rates, zero=True, key="rates-chart")
     with right:
-        components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
+        components.chart(
+            "Time lag, seconds: age of the oldest unread record", view.time_lag, zero=True, key="seconds-chart"
+        )
     partitions = _filtered(state.partitions, lambda one: one.name, "topic/partition")
     table = tables.partitions(partitions[:MAX_PARTITIONS])
     components.table(table, caption="Partitions", key="partitions-table")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import instances
-from tallystream_dashboards.data.sums import DISTRIBUTIONS, PERCENTILES, counted, noun, value_text
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, GAUGES, PERCENTILES, counted, noun, value_text
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -16,6 +16,7 @@ from tallystream_dashboards.page.url_state import options
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import MetricsView
 
 
@@ -24,8 +25,7 @@ def metric_key(app: str | None) -> str:
     return f"metric-of-{app}"
 
 
-def choose(view: MetricsView) -> None:
-    """Draw the choices of the app and the metric."""
+def _choose(view: MetricsView) -> None:
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
     left.selectbox("App", apps, key="app", index=components.index(apps, view.app))
@@ -34,7 +34,8 @@ def choose(view: MetricsView) -> None:
 
 
 def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
-    """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
+    """Draw the choices, one metric over time, its living instances, each instance, and all newest sums of the app."""
+    _choose(view)
     _tiles(view)
     clock = components.clock(zone, now_ms)
     if view.of_app is not None:
@@ -44,22 +45,7 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
-    left, right = st.columns(2)
-    with left:
-        components.chart(
-            f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
-        )
-    with right:
-        if view.rates.lines:
-            components.chart("Rate over time, a second", view.rates, key="rate-chart", events=view.events)
-    if view.percentiles.lines:
-        components.chart("Percentiles over time", view.percentiles, step=True, key="percentiles-chart")
-    components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
-    if view.by_instance.lines:
-        components.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
-        st.caption(instances.caption(view.chosen[0].type))
-    else:
-        st.caption("To see each instance, run the shipper with `--rows`.")
+    _charts(view, view.chosen[0].type)
     if view.metrics:
         components.table(
             tables.sums(view.metrics, clock, at_ms=view.until_ms),
@@ -73,10 +59,34 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
                 caption="The reporter's own metrics",
                 key="own-sums-table",
             )
-    if view.left_out:
-        st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
+    components.left_out(view.left_out)
     if view.events:
         components.table(tables.events(view.events, clock), caption="Events", key="events-table")
+
+
+def _charts(view: MetricsView, type_: str) -> None:
+    """Draw what there is of the chosen metric over time, two charts beside each other."""
+    # A count begins at 0.
+    is_count = type_ not in (*GAUGES, "position")
+    began, of_instances = is_count and view.over_time.began, is_count and view.by_instance.began
+    step, marked = {"step": True}, {"events": view.events}
+    charts: list[tuple[str, ChartData, dict[str, Any]]] = [
+        (f"{noun(type_)} over time", view.over_time, {"key": "sum-chart", "zero": began, **step, **marked}),
+        ("Rate over time, a second", view.rates, {"key": "rate-chart", "zero": True, **marked}),
+        ("Percentiles over time", view.percentiles, {"key": "percentiles-chart", "zero": True, **step}),
+        ("Living instances over time", view.instances, {"key": "instances-chart", "integers": True, **step}),
+        ("By instance", view.by_instance, {"key": "instance-chart", "zero": of_instances, **step, **marked}),
+    ]
+    shown = [one for one in charts if one[1].lines]
+    for at in range(0, len(shown), 2):
+        pair = shown[at : at + 2]
+        for column, (title, data, how) in zip(st.columns(len(pair)), pair, strict=True):
+            with column:
+                components.chart(title, data, **how)
+    if view.by_instance.lines:
+        st.caption(instances.caption(type_))
+    else:
+        st.caption("To see each instance, run the shipper with `--rows`.")
 
 
 def _tiles(view: MetricsView) -> None:
@@ -87,9 +97,10 @@ def _tiles(view: MetricsView) -> None:
     name = f"{literal(view.metric or formatting.DASH)}{label}"
     tiles = {
         counted(first.type if first else None, name): formatting.number(value.last if value else None),
-        "Rate, last minute": formatting.per_second(first.rate(view.until_ms) if first else None),
         "Living instances": formatting.number(instance_count),
     }
+    if first is not None and first.type not in GAUGES:
+        tiles["Rate, last minute"] = formatting.per_second(first.rate(view.until_ms))
     if first is not None and first.type in DISTRIBUTIONS:
         tiles["Mean"] = value_text(first.type, first.mean) or formatting.DASH
         texts = [value_text(first.type, first.percentile(one)) or formatting.DASH for one in PERCENTILES]

@@ -1,0 +1,1 @@
+"""Three brokers in one cluster, their clocks and their network."""
