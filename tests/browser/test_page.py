@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -14,13 +15,8 @@ from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses
 from support.lag import Rounds, group, round_of
 from support.page_history import History, counter_point
 from support.wait import wait_until
+from tallystream_aggregator.sinks.base import Sink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
 
@@ -145,7 +141,6 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
         page.get_by_role("button", name="Back to now").click()
         page.get_by_text("Data as of").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
-        page.locator('[data-testid="stPopover"] button').click()
         for width in (400, 1400):
             page.set_viewport_size({"width": width, "height": 900})
             page.screenshot(path=SCREENSHOTS / f"time-{width}.png")
