@@ -6,21 +6,16 @@ import gc
 import os
 import signal
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from hypothesis import settings
 
 from support import fuzz
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from confluent_kafka.admin import AdminClient
-
-    from support.stores import Influx
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from support.stores import Influx
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 # A command's internal metrics would add records to topics whose records a test counts.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"

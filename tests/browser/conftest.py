@@ -6,21 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from support.page_history import History
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Browser, BrowserContext, Page
 
 SERVE = Path(__file__).with_name("serve_page.py")
 FLAGS = [

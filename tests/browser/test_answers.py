@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
+from playwright.sync_api import Page
 
 from support.browser import OVERFLOWS, TIMEOUT_MS, until_chart, until_complete
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -14,13 +15,8 @@ from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses
 from support.lag import Rounds, group, round_of
 from support.page_history import History, counter_point
 from support.wait import wait_until
+from tallystream_aggregator.sinks.base import Sink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
 

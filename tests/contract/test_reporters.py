@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,12 +18,7 @@ from tallystream.record import Counter, decode
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.testing import assert_count
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 
 class Kafka(Bench):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 from influxdb_client import InfluxDBClient
 
+from support.stores import Influx
 from tallystream import InfluxReporter, MetricRegistry
 from tallystream import pyformance_compat as pyformance
-
-if TYPE_CHECKING:
-    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 

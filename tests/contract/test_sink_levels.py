@@ -6,7 +6,8 @@ Further tests of stores that can be read are in test_sinks.py.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,14 +26,9 @@ from support.levels import (
 )
 from support.stores import NOW_MS, influx_bucket
 from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Sink
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Sink
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,21 @@ import sqlite3
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support import stores
 from support.hostile_text import HOSTILE
-from support.stores import NOW_MS, content, influx_bucket, write
+from support.stores import NOW_MS, Influx, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.stores import Influx
 
 
 @pytest.fixture(params=["local", pytest.param("influxdb", marks=pytest.mark.integration)])

@@ -11,8 +11,10 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -31,11 +33,6 @@ from support.wait import wait_until
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 LARGE = 10_000_000
 SILENT_S = 5.0

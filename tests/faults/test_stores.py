@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -27,14 +28,9 @@ from support.wait import wait_until
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_cli.servers.broker import KafkaBroker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Point
 
 SHARE = float(os.environ.get("TALLYSTREAM_FAULTS_SHARE", "1"))
 DRAINED_S = 120.0 * PATIENCE

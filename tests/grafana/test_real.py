@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from tallystream_dashboards.grafana.client import Grafana
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
 from tallystream_dashboards.grafana.push import PushRefusedError, PushSettings, run
 from tallystream_dashboards.grafana.settings import FLAVOURS, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 URL = os.environ.get("GRAFANA_URL", "")
 

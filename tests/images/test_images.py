@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 import tomllib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,6 @@ from support.health import ask
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 ENGINE = os.environ.get("TALLYSTREAM_ENGINE", "")
 """The program of the engine, as scripts/images sets it; empty without an engine."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -27,11 +29,6 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.permissions import PERMISSIONS, Permission
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 PASSWORD = "a-p4ssword"
 

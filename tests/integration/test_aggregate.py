@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.aggregator import running_aggregator
 from support.commands import run
 from support.exactness import wait_all_committed
 from support.fleet import NAME, Fleet
 from support.kafka import end_offsets, read_topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

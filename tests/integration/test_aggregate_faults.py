@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from support.aggregator import Aggregator
 from support.commands import run
@@ -21,13 +22,7 @@ from support.fleet import Fleet
 from support.kafka import end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

@@ -8,19 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.examples import EXAMPLES, System
 from support.guides import commands
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.jars import cache_dir
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
-
 
 VERSION = "3.3.2"
 REPORTER = Path(__file__).parents[2] / "reporter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +14,7 @@ from benchmarks.aggregator.load import Fleet, Updates
 from benchmarks.aggregator.sides import Ours, SideError
 from support.commands import command
 from tallystream_aggregator.kafka.topics import Topics
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

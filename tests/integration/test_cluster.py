@@ -8,7 +8,7 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import psutil
 import pyspark
@@ -21,12 +21,9 @@ from support.fleet import Fleet
 from support.kafka import end_offsets
 from support.processes import kill_tree
 from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import spawn
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
-
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SECURE = {

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.doctor import doctor
-from support.stores import content, influx_bucket
+from support.stores import Influx, content, influx_bucket
 from tallystream_cli import influx_tokens
 from tallystream_cli.servers.broker import KafkaBroker
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.stores import Influx
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

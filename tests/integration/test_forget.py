@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.aggregator import running_aggregator
 from support.commands import command, run
 from support.exactness import assert_exact
 from support.fleet import Fleet
 from support.kafka import latest_sums, read_topic
+from support.replayed import Key
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from support.replayed import Key
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

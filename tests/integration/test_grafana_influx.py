@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from support.grafana_queries import METRIC_OF, SELECTED, flux, interpolate
 from support.grafana_rules import Rule, rules
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
-from support.stores import influx_bucket, write
+from support.stores import Influx, influx_bucket, write
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.grafana.generate import dashboards
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.stores import Influx
-    from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 

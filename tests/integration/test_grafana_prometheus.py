@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,15 +17,10 @@ from support import images
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_rules import prometheus_rules
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_dashboards.grafana.generate import dashboards, files
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Point
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +18,9 @@ from support.stores import content
 from support.wait import wait_until
 from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_aggregator.instances import INSTANCES
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

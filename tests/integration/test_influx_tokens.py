@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import stat
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from support.stores import NOW_MS, content, influx_bucket, write
+from support.stores import NOW_MS, Influx, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_store
 from tallystream_cli.influx_tokens import PERMISSIONS, main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 

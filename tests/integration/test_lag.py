@@ -1,4 +1,4 @@
-"""The lag of consumer groups, read from a real broker."""
+"""The lag of groups on a real broker: the collector, and the reasons that only the broker can tell."""
 
 from __future__ import annotations
 
@@ -6,26 +6,73 @@ import json
 import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
-from support.lag_broker import commit, fill, member
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
+from tallystream_dashboards.lag.collector.kafka_admin import (
+    BrokerUnavailableError,
+    OffsetFetcher,
+    StoppedError,
+)
 from tallystream_dashboards.lag.collector.settings import Patterns
+from tallystream_dashboards.lag.collector.tracker import LagTracker
+from tallystream_dashboards.lag.offsets import GroupOffsets
 from tallystream_dashboards.lag.reader import read_groups
+from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import LAG
+from tallystream_dashboards.lag.time_lag import NO_LAG
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    from tallystream_cli.servers.broker import KafkaBroker
-    from tallystream_dashboards.lag.offsets import GroupOffsets
+def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int, records: int) -> None:
+    """Create a topic with `records` records in each partition."""
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for partition in range(partitions):
+        for number in range(records):
+            producer.produce(topic, str(number), partition=partition)
+    assert producer.flush(30) == 0
+
+
+def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets for a group without members, as the aggregator does."""
+    wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+
+    def is_committed() -> bool:
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values()
+        return all(one.error is None for one in future.result(30).topic_partitions)
+
+    wait_until(is_committed, 60, "the coordinator has loaded")
+
+
+@contextmanager
+def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
+    """Yield a consumer that has its partitions and does not commit by itself."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
 
 pytestmark = pytest.mark.integration
 
@@ -128,3 +175,93 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         process.terminate()
         code = process.wait(30)
     assert code == 0, log.read_text()
+
+
+class Collecting:
+    """A collector of one group, by a clock that the test advances, so that a group that stopped is seen at once."""
+
+    def __init__(self, admin: AdminClient, group: str, *, assigned_only: bool = False) -> None:
+        self._now = time.time()
+        self._tracker = LagTracker(
+            OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: self._now),
+            Patterns((group,)),
+            Rules(window_s=100),
+            clock=lambda: self._now,
+            assigned_only=assigned_only,
+        )
+
+    def state(self) -> GroupState:
+        """Return the group after rounds of more than a window. The first waits for a coordinator that is loading."""
+        wait_until(self._is_read, 60, "the group is read")
+        for _ in range(3):
+            self._now += 40
+            (state,) = self._tracker.round().states
+        return state
+
+    def _is_read(self) -> bool:
+        self._now += 1
+        with suppress(BrokerUnavailableError):
+            found = self._tracker.round()
+            return not found.problems and len(found.states) == 1
+        return False
+
+
+def transactional(broker: KafkaBroker, admin: AdminClient, topic: str) -> Producer:
+    """Create the topic, and return a producer that has begun a transaction."""
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic, "transaction.timeout.ms": 300_000}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    return producer
+
+
+def test_records_behind_an_open_transaction_wait(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A group that stopped is not OK, since it may read them uncommitted. The reason names the transaction."""
+    topic, group = topic_prefix + "events", topic_prefix + "stopped"
+    hanging = transactional(broker, admin, topic)
+    hanging.produce(topic, b"open")
+    assert hanging.flush(30) == 0
+    other = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(9):
+        other.produce(topic, b"x", partition=0)
+    assert other.flush(30) == 0
+    commit(admin, group, topic, {0: 0})
+    state = Collecting(admin, group).state()
+    hanging.abort_transaction(30)
+    assert (state.evaluation.status, state.lag) == (Status.ERR, 10)
+    assert state.partitions[0].evaluation.status is Status.STOP
+    assert "10 records wait" in state.evaluation.reason
+    assert "A transaction is open from offset 0 on" in state.evaluation.reason
+
+
+def test_offsets_that_retention_deleted_are_named(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """They are neither records that wait nor nothing at all."""
+    topic, group = topic_prefix + "events", topic_prefix + "stopped"
+    fill(broker, admin, topic, partitions=1, records=10)
+    commit(admin, group, topic, {0: 4})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 10)]).values()
+    deleted.result(30)
+    state = Collecting(admin, group).state()
+    assert (state.evaluation.status, state.lag, state.time_lag) == (Status.WARN, 6, NO_LAG)
+    assert "6 offsets were deleted before they were read." in state.evaluation.reason
+    assert "6 records wait" not in state.evaluation.reason
+
+
+def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """Records of other applications in it are a warning that says why, and an option leaves the topic out."""
+    old, new, group = topic_prefix + "old", topic_prefix + "new", topic_prefix + "moved"
+    for topic in (old, new):
+        fill(broker, admin, topic, partitions=1, records=3)
+    commit(admin, group, old, {0: 0})
+    with member(broker, group, new) as consumer:
+        read = consumer.consume(3, timeout=60)
+        assert len(read) == 3
+        consumer.commit(read[-1], asynchronous=False)
+        state = Collecting(admin, group).state()
+        without = Collecting(admin, group, assigned_only=True).state()
+    found = {one.topic: one.evaluation for one in state.partitions}
+    assert (found[new].status, found[old].status, state.evaluation.status) == (Status.OK, Status.WARN, Status.WARN)
+    assert "no member has this partition" in found[old].reason
+    assert ([one.topic for one in without.partitions], without.evaluation.status) == ([new], Status.OK)

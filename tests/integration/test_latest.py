@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +14,9 @@ from support.levels import exposed, samples
 from support.processes import kill_tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

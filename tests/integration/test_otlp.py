@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support import otlp
-from support.aggregator import Aggregator
 from support.commands import run
-from support.exactness import dead_letters
 from support.kafka import end_offsets, latest_sums
 from tallystream_aggregator.kafka.topics import Topics, policies
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -41,43 +33,6 @@ def counts(servers: str, topics: Topics) -> dict[tuple[str, str], int | None]:
         for (_, name, kind, tags), row in latest_sums(servers, topics.agg).items()
         if kind == "counter"
     }
-
-
-def test_an_otlp_topic_is_summed(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path) -> None:
-    """Over a backlog of two partitions, live records and a kill, sums equal the applications' counts. Verify agrees.
-
-    The table has several shards. After a rebuild with other tags, and with a new checkpoint, the sums are the same.
-    """
-    shards = 3
-    servers, name, topics = broker.bootstrap_servers, f"{topic_prefix}otlp", Topics(topic_prefix)
-    admin.create_topics([NewTopic(name, 2, 1, config=dict(policies(topics)[topics.metrics]))])[name].result(30)
-    fleet = otlp.Fleet(shards, instances=7, begin_ns=time.time_ns() - 3600 * otlp.SECOND_NS)
-    for _ in range(300):
-        fleet.step()
-    publish(servers, name, fleet.records)
-    options = ("--otlp-topic", name, "--shards", str(shards))
-    with Aggregator(servers, topic_prefix, tmp_path, *options) as aggregator:
-        aggregator.start().wait_ready()
-        aggregator.kill("driver")
-        done = len(fleet.records)
-        for _ in range(100):
-            fleet.step()
-        fleet.end()
-        publish(servers, name, fleet.records[done:])
-        aggregator.start()
-        aggregator.wait_committed(name, end_offsets(servers, name), 120, "the OTLP topic is summed")
-        assert counts(servers, topics) == fleet.counted
-        assert aggregator.stop() == 0, aggregator.output()
-    assert dead_letters(broker, topics) == set()
-    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
-    verified = run("verify", *where)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    rebuilt = run("rebuild", *where, "--drop-tag", "none")
-    assert rebuilt.returncode == 0, rebuilt.stderr
-    again = ("--checkpoint", str(tmp_path / "again"))
-    caught_up = run("aggregate", *where, *again, "--no-own-metrics", "--catch-up", "--otlp-topic", name)
-    assert caught_up.returncode == 0, caught_up.stderr
-    assert counts(servers, topics) == fleet.counted
 
 
 def test_an_otlp_topic_is_added_to_a_table_and_stays(

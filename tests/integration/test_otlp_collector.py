@@ -6,11 +6,13 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import urllib3
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec import Raw
 from msgspec.json import decode as json_decode
 from msgspec.json import encode as json_encode
@@ -32,16 +34,8 @@ from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS
 from tallystream_aggregator.sinks.stores import StoreSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
-    from tallystream_cli.servers.process import Server
-
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.process import Server
 
 Tags = tuple[tuple[str, str], ...]
 Series = tuple[str, Tags]

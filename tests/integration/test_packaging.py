@@ -7,21 +7,18 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from email.message import Message
 from email.parser import Parser
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.commands import uv
 from support.wheels import download_dependencies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from email.message import Message
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 

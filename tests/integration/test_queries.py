@@ -6,22 +6,18 @@ import json
 import re
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from support.lag import Rounds, group, round_of
-from support.stores import influx_bucket, write
+from support.stores import Influx, influx_bucket, write
 from tallystream_aggregator.shipping.points import event_point, point
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from support.stores import Influx
-    from tallystream_aggregator.sinks.base import Point
-    from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
 

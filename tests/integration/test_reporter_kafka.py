@@ -6,20 +6,16 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

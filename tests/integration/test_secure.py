@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import (
@@ -22,10 +24,6 @@ from tallystream_aggregator.kafka.auth import LoginError, check_login
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from support.aggregator import Aggregator
 from support.commands import run
@@ -14,13 +14,7 @@ from support.fleet import NAME, Fleet, Journal
 from support.kafka import committed, end_offsets, latest_sums
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

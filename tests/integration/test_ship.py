@@ -5,36 +5,29 @@ from __future__ import annotations
 import json
 import signal
 import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from support.health import ask, base
 from support.kafka import committed, end_offsets, read_topic
 from support.processes import kill_tree
 from support.shipping import Sums, shipper, wait_shipped
 from support.slow_store import SlowProxy, assert_points_wait_on_kafka
-from support.stores import NOW_MS, content, influx_bucket
+from support.stores import NOW_MS, Influx, content, influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.kafka.topics import create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from support.stores import Influx
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 LIMIT_S = 120.0
 """Seconds before a wait fails."""

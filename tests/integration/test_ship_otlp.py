@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +13,9 @@ from support.levels import Contents, data_points
 from support.processes import kill_tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 LIMIT_S = 300.0
 

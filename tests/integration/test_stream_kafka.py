@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from support.kafka import committed
 from support.wait import wait_until
 from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
+from tallystream_aggregator.stream.broker import (
+    Bounds,
+    BrokerError,
+    FencedError,
+    LostRecordsError,
+    Output,
+    Place,
+    Positions,
+    Source,
+)
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.reading import committed_records, read_range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_aggregator.stream.broker import Positions, Source
-    from tallystream_cli.servers import broker as servers
+from tallystream_cli.servers import broker as servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

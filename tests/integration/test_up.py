@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,10 +22,6 @@ from support.commands import command, run
 from support.processes import named, tree
 from support.wait import wait_until
 from tallystream_cli.local import state_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 

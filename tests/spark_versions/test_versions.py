@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.spark_flights import CONNECTORS, Flights
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 

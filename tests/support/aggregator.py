@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Self
+from pathlib import Path
+from typing import Literal, Self
 
 import psutil
 
@@ -13,11 +16,6 @@ from support.commands import start
 from support.kafka import committed
 from support.processes import children, end, kill_tree, named, send, tree
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Victim = Literal["driver", "jvm", "tree"]
 """The Python process, Spark's JVM, or all processes together, as in a power failure."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from playwright.sync_api import Page
 
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 SCREENSHOTS = Path(__file__).parents[2] / ".build" / "screenshots"
 TIMEOUT_MS = 60_000

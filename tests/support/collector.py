@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import yaml
 
@@ -22,9 +23,6 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 VERSION = "0.155.0"
 CORE = "go.opentelemetry.io/collector"

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.processes import end
 from tallystream_cli import main
 from tallystream_cli.servers.process import spawn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 WITHOUT_SPARK = Path(__file__).with_name("without_spark.py")
 USE_SPARK = {"aggregate", "up", "demo"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from support.commands import run
 from tallystream_cli.doctor.findings import Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Result(NamedTuple):

@@ -5,17 +5,14 @@ The replay is that of verify, the journals are those of support/fleet.py.
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
 from support.kafka import committed, latest_sums, read_topic
 from support.replayed import Key, TopicRecord, lasting, replay
-from support.tables import sums_of
 from support.wait import wait_until
 from tallystream_aggregator.instances import INSTANCES
-from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -125,27 +122,6 @@ def assert_published_once(broker: Servers, topics: Topics, seen: Mapping[str, Se
         assert [row["step"] for row in of_shard] == list(range(1, len(of_shard) + 1))
         claims = [row["claim"] for row in of_shard]
         assert claims == sorted(claims)
-
-
-def assert_rows_are_cuts(broker: Servers, topics: Topics, rows: Sequence[TopicRecord]) -> None:
-    """Restore tables from the rows on `metrics-table`: each has the sums of the records up to its positions.
-
-    Of one shard, about ten moments with new rows are compared, of several shards the end.
-    """
-    records = sorted(read_topic(broker.bootstrap_servers, topics.metrics), key=lambda one: (one.partition, one.offset))
-    shards = {row.partition for row in rows}
-    begins = [n for n, row in enumerate(rows) if (row.key or b"").startswith(b'["shard",')]
-    cuts = [next(n for n in range(at, len(rows)) if (rows[n].key or b"").startswith(POSITIONS)) for at in begins]
-    compared = {*cuts[:: len(cuts) // 10 or 1], cuts[-1]} if len(shards) == 1 else {len(rows) - 1}
-    latest = LatestRows()
-    for number, row in enumerate(rows):
-        if not (row.key or b"").startswith(POSITIONS):
-            latest.add(row.key or b"", row.value, row.partition)
-        if number in compared:
-            positions = json.loads(row.value or b"{}")["positions"][topics.metrics]
-            read = [one for one in records if one.offset < positions.get(str(one.partition), 0)]
-            found = sums_of(restore(copy.deepcopy(latest)).states)
-            assert not replay(read, shards=len(shards)).differing(found), positions
 
 
 def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.guides import ROOT
 from support.kafka import committed, read_topic
@@ -19,11 +19,6 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import State, Table
 from tallystream_cli.servers.process import spawn
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from confluent_kafka.admin import AdminClient
 
 EXAMPLES = ROOT / "docs" / "examples"
 PARTITIONS = 3

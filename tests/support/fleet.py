@@ -12,16 +12,14 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
 from tallystream.ulid import new_ulid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOUR_MS = 3_600_000
 NAME = "records.processed"
@@ -79,7 +77,7 @@ class Journal:
 
 
 def _counted(entry: Entry) -> dict[str, Any]:
-    return {"life": entry.life, "part": entry.part, "seq": entry.seq, "sum": str(entry.part), "count": entry.counter}
+    return {"life": entry.life, "part": entry.part, "sum": str(entry.part), "count": entry.counter}
 
 
 @dataclass

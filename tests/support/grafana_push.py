@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from support.grafana_stub import GrafanaStub
 from tallystream_dashboards.grafana.push import PushFailedError, PushRefusedError, PushSettings, run
 from tallystream_dashboards.grafana.settings import Settings
-
-if TYPE_CHECKING:
-    from support.grafana_stub import GrafanaStub
 
 TOKEN = "glsa_the-token-of-grafana"
 ENV = {"GRAFANA_TOKEN": TOKEN}

@@ -11,17 +11,14 @@ import re
 import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from support.prometheus import Prometheus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 Row = dict[str, Any]
 

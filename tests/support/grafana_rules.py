@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
 from tallystream_dashboards.grafana.generate import files, rule_group
-
-if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.settings import Settings
+from tallystream_dashboards.grafana.settings import Settings
 
 
 class Rule(NamedTuple):

@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from support import http_stub
-from support.http_stub import HttpStub
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from support.http_stub import Request
+from support.http_stub import HttpStub, Request
 
 JSON = dict[str, Any]
 Response = tuple[int, Any]

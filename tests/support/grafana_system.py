@@ -6,7 +6,8 @@ on a manual clock. It can have one fault: the slug of the alert rule that must f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from support.lag import Rounds, group, round_of
 from support.steps import run
@@ -19,16 +20,12 @@ from tallystream_aggregator.instances import INSTANCES_NAME
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, is_sum
 from tallystream_aggregator.shipping.tail import Record as Read
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_dashboards.lag.collector.http_api import LagApi
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tallystream_aggregator.sinks.base import Point
 
 STEP_MS = 15_000
 STEPS = 100

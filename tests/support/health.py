@@ -6,12 +6,9 @@ import re
 import socket
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def base(log: Path) -> str:

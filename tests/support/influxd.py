@@ -13,16 +13,14 @@ import shutil
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from support import built
 from support.built import Found, Program
 from tallystream_aggregator import files
 from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, StartError, free_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "2.7.12"
 MODULE = "github.com/influxdata/influxdb/v2/cmd/influxd"

@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 
 def run_program(program: str, *options: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:

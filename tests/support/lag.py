@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tallystream_aggregator.sinks.base import Point, PointReader
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
-from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets, RoundOffsets
+from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionId, PartitionOffsets, RoundOffsets
+from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Rules
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from tallystream_aggregator.sinks.base import Point, PointReader
-    from tallystream_dashboards.lag.offsets import PartitionId
-    from tallystream_dashboards.lag.state import GroupState
 
 
 def round_of(*groups: GroupOffsets, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> RoundOffsets:

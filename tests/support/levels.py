@@ -5,25 +5,22 @@ from __future__ import annotations
 import math
 import time
 import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.collector import Collector
 from support.stores import NOW_MS, content
 from support.wait import wait_until
 from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Field, Point, Sink
 from tallystream_aggregator.sinks.otlp.sink import PROBE
 from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_aggregator.sums import Sum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from support.collector import Collector
-    from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]

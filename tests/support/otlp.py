@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = pb.AGGREGATION_TEMPORALITY_DELTA

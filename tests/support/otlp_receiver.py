@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
@@ -12,10 +12,9 @@ from tallystream_aggregator.sinks.otlp.sink import PROBE
 
 __all__ = ["OK", "PROBED", "Receiver", "Request", "Response"]
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
-    from support import http_stub
+from support import http_stub
 
 PROBED = [-1]
 """The counts of a request with the sink's probe."""

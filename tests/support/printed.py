@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
 
-from tallystream_dashboards.terminal.show import show
-
-if TYPE_CHECKING:
-    from tallystream_dashboards.terminal.show import TableSettings
+from tallystream_dashboards.terminal.show import TableSettings, show
 
 NOW_MS = 1_700_000_000_000
 """The time at which the commands run, epoch ms."""

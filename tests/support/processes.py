@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 
 def tree(pid: int) -> list[psutil.Process]:

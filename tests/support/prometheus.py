@@ -7,12 +7,10 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tallystream_cli.servers.process import Server, free_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}

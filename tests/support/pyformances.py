@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallystream import pyformance_compat as ours
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it imports pkg_resources, which is deprecated

@@ -7,16 +7,14 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from tallystream_aggregator.verify.sketches import number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, type, name, sorted tags). Each has one sum."""

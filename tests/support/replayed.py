@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tallystream_aggregator.verify.lives import Settings, Tags
 from tallystream_aggregator.verify.published import NO_NUMBERS, read_sum, unequal
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.sums import sum_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""

@@ -9,7 +9,8 @@ import re
 import socketserver
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from support.http_stub import HttpStub, Request, Response
 from tallystream import (
@@ -20,13 +21,9 @@ from tallystream import (
     LoggingReporter,
     MetricRegistry,
 )
+from tallystream.record import Metric
+from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.testing import InMemoryReporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream.record import Metric
-    from tallystream.reporters.scheduled import ScheduledReporter
 
 
 class Bench(ABC):

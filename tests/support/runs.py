@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from support.replayed import replay
+from support.replayed import Replayed, TopicRecord, replay
 from support.schedules import may_lower_counts
-from support.tables import Tables, table_settings
+from support.tables import Ends, Sums, Tables, table_settings
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.times import HOUR_MS
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Mapping
-
-    from support.replayed import Replayed, TopicRecord
-    from support.tables import Ends, Sums
 
 FORGET_AFTER_MS = 50_000
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FORGET_AFTER_MS}

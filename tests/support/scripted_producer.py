@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
 from tallystream.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Message:

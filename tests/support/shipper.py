@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from confluent_kafka import TopicPartition
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS
 from tallystream_aggregator.shipping.tail import POLL_S, Record
-from tallystream_aggregator.stream.broker import BrokerError, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from confluent_kafka import TopicPartition
-
-    from tallystream_aggregator.stream.broker import Bounds, Positions
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, Positions
 
 AGG = Place("metrics-agg", 0)
 

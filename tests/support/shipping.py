@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from confluent_kafka import Producer
 
 from support.commands import running
+from support.levels import Contents
 from support.malformed import UNDECODABLE
 from support.stores import NOW_MS, Content, content
 from support.wait import wait_until
 from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.levels import Contents
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", "retired"]
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 import threading
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from support.http_stub import HttpStub, Request, Response
 from support.processes import tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_cli.servers.broker import KafkaBroker
 
 FORWARDED = ("authorization", "content-type", "content-encoding", "accept")
 

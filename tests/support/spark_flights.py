@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support import guides
 from support.examples import EXAMPLES, System
@@ -16,11 +16,6 @@ from support.processes import kill_tree
 from tallystream_aggregator import java
 from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import spawn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from confluent_kafka.admin import AdminClient
 
 REPORTER = Path(__file__).parents[2] / "reporter"
 CONNECTORS = {"4.0.5": "4.0.0", "4.1.4": "4.1.1", "4.2.0": "4.2.0", "4.3.0": "4.2.0"}

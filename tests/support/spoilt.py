@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from support.malformed import BAD_METRICS, BAD_SKETCHES, ODD_METRICS
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator
-
-    from support.replayed import TopicRecord
+from support.replayed import TopicRecord
 
 COUNTS = ("count", "start", "position")
 NUMBERS = (*COUNTS, "sum", "value", "min", "max", "m1_rate", "p50")

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from support.replayed import TopicRecord
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.instances import INSTANCES
-from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.broker import Chunk, Place, RawRecord
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.sums import Sum
+from tallystream_aggregator.table import DeadLetter, Event, Record, State, Table, TableSettings
+from tallystream_aggregator.table.combiners import ShardSum
+from tallystream_aggregator.table.rows import TableRecord
 from tallystream_aggregator.table.sum_tags import SumTags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from support.replayed import TopicRecord
-    from tallystream_aggregator.stream.broker import RawRecord
-    from tallystream_aggregator.sums import Sum
-    from tallystream_aggregator.table import DeadLetter, Event
-    from tallystream_aggregator.table.combiners import ShardSum
-    from tallystream_aggregator.table.rows import TableRecord
 
 
 class Published(NamedTuple):

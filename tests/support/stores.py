@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tallystream_aggregator.sinks.base import Field
 
 NOW_MS = time.time_ns() // 10**6 - 3_600_000
 """The time of the tests' points, epoch ms: within every retention."""

@@ -6,26 +6,21 @@ The loop itself, with transactions and several writers, is in support.simulation
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from support.replayed import fields_of
+from support.replayed import TopicRecord, fields_of
 from support.simulation.checkpoints import Batch
 from support.steps import apply, records_of
-from tallystream_aggregator.table import State, Table, TableSettings, pack, storage, unpack
+from tallystream_aggregator.table import Changes, State, Table, TableSettings, pack, storage, unpack
 from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
 from tallystream_aggregator.table.restore import LatestRows, restore
+from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.sum_tags import SumTags
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from support.replayed import TopicRecord
-    from tallystream_aggregator.table import Changes
-    from tallystream_aggregator.table.storage import StoredTable
 
 Ends = dict[int, int]
 """The end of a step by partition."""

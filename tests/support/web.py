@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tallystream import record
+from tallystream import MetricRegistry, record
 from tallystream.testing import find
-
-if TYPE_CHECKING:
-    from tallystream import MetricRegistry
 
 REQUESTS, DURATION, ACTIVE = "http.server.requests", "http.server.duration", "http.server.active"
 

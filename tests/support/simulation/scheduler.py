@@ -7,16 +7,16 @@ it, refuse a request, or lose the answer.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
 from support.simulation.broker import Action
-from support.simulation.choices import RandomChoices
 from support.simulation.processes import Killed, Process
 from tallystream_aggregator.stream.broker import BrokerError
 
@@ -26,8 +26,33 @@ if TYPE_CHECKING:
     from typing import Self
 
     from support.simulation.broker import SimulatedCluster
-    from support.simulation.choices import Choices
     from support.simulation.processes import Request
+
+
+class Choices(Protocol):
+    """Where all choices of a run come from."""
+
+    def choose(self, n: int, what: str) -> int:
+        """Return a number from 0 to n - 1. `what` says what is chosen."""
+
+
+class RandomChoices:
+    """Choices by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
+        """Return a random number below n."""
+        return int(self._random() * n)
+
+
+class HarmlessChoices:
+    """All choices are 0."""
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
+        """Return 0."""
+        return 0
 
 
 class Faults(NamedTuple):

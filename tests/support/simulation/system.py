@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from support.replayed import TopicRecord
     from support.simulation.broker import Transaction
-    from support.simulation.choices import Choices
     from support.simulation.processes import Process
+    from support.simulation.scheduler import Choices
     from tallystream_aggregator.stream.epochs import EpochLoop
     from tallystream_aggregator.table.sum_tags import SumTags
 

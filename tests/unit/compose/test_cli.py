@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,9 +16,6 @@ from support import reference
 from support.commands import call
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import main, options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS = sorted({*reference.commands(), "lag", "dashboards"} - {reference.GENERAL})
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_cli.servers import jars
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("of", ["broker", "opentelemetry", "tools", "broker-3.9", "connector"])
@@ -91,15 +88,6 @@ def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
         jars.fetch("broker")
-
-
-def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing stays in the cache."""
-    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
-        jars.fetch("broker")
-    assert not list((tmp_path / "jars" / "broker").glob("*.jar"))
 
 
 @pytest.mark.parametrize(

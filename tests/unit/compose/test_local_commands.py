@@ -7,7 +7,9 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
 
 import msgspec
 import psutil
@@ -17,13 +19,8 @@ from support.commands import call
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tallystream_dashboards.terminal.lag import ShowSettings
-    from tallystream_dashboards.terminal.sums import SumsSettings
+from tallystream_dashboards.terminal.lag import ShowSettings
+from tallystream_dashboards.terminal.sums import SumsSettings
 
 
 @pytest.fixture

@@ -1,17 +1,21 @@
-"""The local system with other commands as its components."""
+"""The local system: its files and its processes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
+from support.wait import wait_until
+from tallystream.errors import TallystreamError
 from tallystream_cli.local import state_file
+from tallystream_cli.local.state_file import FOLDER_ENV, ComponentState, SystemState
 from tallystream_cli.local.supervisor import Command
 from tallystream_cli.local.system import LocalSystem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -51,3 +55,70 @@ def test_a_state_file_that_can_not_be_written_ends_nothing(
     assert [one.component.pid for one in system.watched] == [None, None]
     failure = f"{path} can't be written (Is a directory): correct that; the next change writes it again"
     assert said[-5:] == ["stopping", failure, "two is stopped", failure, "one is stopped"]
+
+
+PARENT = (
+    "import signal, subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
+    "print(child.pid, flush=True); signal.pause()"
+)
+STATE = SystemState(1, 1.7e9, "127.0.0.1:9092", "local:x.db", components=[ComponentState("aggregate", "up", 2, 7)])
+
+
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
+    """Without a file there is no state; otherwise the state is that which was written."""
+    assert state_file.read(tmp_path) is None
+    state_file.write(tmp_path, STATE)
+    assert state_file.read(tmp_path) == STATE
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"supervisor":{}}', b'"\xff"', b"[" * 100_000])
+def test_a_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """The error names the file and what to do."""
+    (tmp_path / "system.json").write_bytes(content)
+    with pytest.raises(TallystreamError, match=r"system\.json is damaged .* delete it"):
+        state_file.read(tmp_path)
+
+
+def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+    """The error names the file and the reason. If the data folder is a file, there is no system."""
+    (tmp_path / "system.json").mkdir()
+    with pytest.raises(TallystreamError, match=f"{tmp_path}.* can't be read: Is a directory"):
+        state_file.read(tmp_path)
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(TallystreamError, match=f"{tmp_path}.* can't be read: Is a directory"):
+        state_file.running(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    assert (state_file.read(file), state_file.running(file)) == (None, None)
+
+
+def test_a_system_runs_while_its_process_has_the_lock(tmp_path: Path) -> None:
+    """A state that a killed system left is of no system. A folder has one system at a time."""
+    state_file.write(tmp_path, STATE)
+    assert state_file.running(tmp_path) is None
+    with state_file.lock(tmp_path):
+        assert state_file.running(tmp_path) == STATE
+        with pytest.raises(BlockingIOError):
+            state_file.lock(tmp_path)
+    assert state_file.running(tmp_path) is None
+
+
+def test_the_remaining_processes_of_a_system_are_killed_with_their_children(tmp_path: Path) -> None:
+    """A component's children are found even after the component has died; no process of another system is."""
+    env = {**os.environ, FOLDER_ENV: str(tmp_path)}
+    with (
+        subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env) as leader,
+        subprocess.Popen([sys.executable, "-c", PARENT], env={**env, FOLDER_ENV: str(tmp_path.parent)}) as other,
+    ):
+        assert leader.stdout is not None
+        child = psutil.Process(int(leader.stdout.readline()))
+        assert {one.pid for one in state_file.remaining(tmp_path)} == {leader.pid, child.pid}
+        leader.kill()
+        leader.wait()
+        assert [one.pid for one in state_file.remaining(tmp_path)] == [child.pid]
+        assert state_file.kill_remaining(tmp_path) == 1
+        wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 30, "the child has ended")
+        assert state_file.remaining(tmp_path) == []
+        assert other.poll() is None
+        assert state_file.kill_remaining(tmp_path.parent) == 2

@@ -1,14 +1,23 @@
-"""The log as text and as JSON, in real processes."""
+"""What a command says: its log, its errors, and its end by a signal."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
+import pytest
+
+from support.commands import call
+from tallystream_aggregator.kafka import auth
+from tallystream_cli.local.system import interruptible
 from tallystream_cli.logs import FORMAT_ENV, JsonFormatter
 
 
@@ -67,11 +76,79 @@ def test_names_in_the_log_are_escaped() -> None:
     """In both formats a name can't start a new line, and no escape sequence in it reaches the terminal."""
     script = "from tallystream_cli import logs; import logging; logs.configure('info', '{}'); {}"
     for log_format in ("text", "json"):
-        for call in (f"logging.info({HOSTILE!r})", f"print(logs.error_line({HOSTILE!r}))"):
-            code = [sys.executable, "-c", script.format(log_format, call)]
+        for statement in (f"logging.info({HOSTILE!r})", f"print(logs.error_line({HOSTILE!r}))"):
+            code = [sys.executable, "-c", script.format(log_format, statement)]
             done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
             output = (done.stdout + done.stderr).removesuffix("\n")
             if log_format == "text" and call.startswith("print"):  # an error may quote lines of a log
                 output = output.replace("\n", "")
             assert output.isprintable()
             assert "evil\\x1b[2J" in output or "evil\\u001b[2J" in output
+
+
+COMMANDS = [
+    "verify",
+    "ship --store local:{tmp}/s.db",
+    "ship --store prometheus:0",
+    "rebuild --shards 2",
+    "aggregate --checkpoint {tmp}/c",
+]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_error_of_an_unavailable_broker_is_one_sentence(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last line names the option, the address, the reason and the remedy; the exit code is 2.
+
+    Everything is printed through Python's log, and no file is created.
+    """
+    with socket.socket() as closed:  # bound but not listening, so that no other process takes the port
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
+        monkeypatch.setattr(auth, "MAX_WAIT_S", 0.5)
+        monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
+        assert call(monkeypatch, *words) == 2
+    output = capfd.readouterr()
+    assert output.out == ""
+    lines = output.err.splitlines()
+    assert not [one for one in lines if one.startswith("%")]
+    assert len(lines) <= 3
+    assert lines[-1] == (
+        f"--bootstrap-servers: '{address}' can't be used; no broker answers at this address (Connection refused): "
+        "start the broker, or correct the address."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def hangup_ends_this_process() -> Iterator[None]:
+    """The default handler of SIGHUP, also if these tests run with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup_ends_this_process")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_only_code_that_checks_is_interrupted(number: signal.Signals) -> None:
+    """The orderly stop after a signal, which does not check, is not cut short; the earlier handlers are restored."""
+    before = signal.getsignal(number)
+    with interruptible() as check:
+        check()
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+            with pytest.raises(KeyboardInterrupt):
+                check()
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("hangup_ends_this_process")
+def test_with_nohup_a_closed_terminal_does_not_interrupt() -> None:
+    """A SIGHUP that is ignored before stays ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interruptible() as check:
+        os.kill(os.getpid(), signal.SIGHUP)
+        check()
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -12,9 +13,6 @@ import pytest
 from support.wait import wait_until
 from tallystream_cli.local.supervisor import HEALTHY_AFTER_S, Command, Supervisor, Watched
 from tallystream_cli.servers.process import Server, StartError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def test_the_pause_doubles_up_to_half_a_minute() -> None:

@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ import tallystream_aggregator
 import tallystream_cli
 import tallystream_dashboards
 from tallystream import ConfigError, InfluxReporter, MetricRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,13 +15,9 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-    from tallystream_dashboards.lag.state import GroupState, PartitionState
 
 T0 = 1_700_000_100_000
 WINDOW_S, WARN_AGE_S = 40, 10

@@ -1,32 +1,35 @@
-"""The collector: its groups, its schedule, and what happens while the broker or the store is unavailable."""
+"""The collector: its groups, its schedule, outages, and what it serves to programs."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.lag import group, round_of
+from support.lag import Rounds, group, round_of
+from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
+from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
+from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.offsets import RoundOffsets
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import LAG
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tallystream_dashboards.lag.offsets import RoundOffsets
 
 
 class Store:
@@ -197,3 +200,126 @@ def test_rounds_keep_to_the_schedule(first: float, interval: float, late: float)
     assert (due - first) / interval == pytest.approx(round((due - first) / interval))
     assert due >= now - 1e-6
     assert due - max(now, first) <= interval + 1e-6
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "lag.md"
+T0 = 1_700_000_100_000
+
+
+def newest() -> Round:
+    """Return a round with two groups, one of them with a partition without a commit, and one that is gone."""
+    rounds = Rounds()
+    for number in range(5):
+        groups = [group("a group", (5, 10 + number), (None, 3)), group("well", (4, 4), topic="other")]
+        groups += [group("gone", (0, 9))] if number < 3 else []
+        rounds.points(round_of(*groups), T0 + number * 1000)
+    return rounds.newest_round
+
+
+def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
+    """There are samples of each partition and group. Unknown values and groups that are gone have none."""
+    result = newest()
+    text = exposition(result.states, result.bounds, result.ts_ms).text
+    lines = text.splitlines()
+    for line in (
+        'kafka_consumergroup_group_lag{group="a group",partition="0",topic="orders"} 9.0',
+        'kafka_consumergroup_group_lag_seconds{group="a group",partition="0",topic="orders"} 4.0',
+        'kafka_consumergroup_group_offset{group="well",partition="0",topic="other"} 4.0',
+        'kafka_consumergroup_group_max_lag{group="a group"} 9.0',
+        'kafka_consumergroup_group_max_lag_seconds{group="well"} 0.0',
+        'kafka_consumergroup_group_sum_lag{group="a group"} 9.0',
+        'kafka_consumergroup_group_topic_sum_lag{group="a group",topic="orders"} 9.0',
+        'kafka_partition_latest_offset{partition="0",topic="orders"} 14.0',
+        'tallystream_group_status{group="well",status="OK"} 1.0',
+        'tallystream_lag_seconds_bound{group="a group",partition="0",topic="orders"} 1.0',
+        "tallystream_lag_round_time_seconds 1.700000104e+09",
+    ):
+        assert line in lines
+    assert "NaN" not in text
+    assert 'group="gone"' not in text
+    assert 'kafka_consumergroup_group_lag{group="a group",partition="1",topic="orders"}' not in text
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/lag.md names each metric with its help and its labels, and no other."""
+    result = newest()
+    text = exposition(result.states, result.bounds, result.ts_ms).text
+    served = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
+    rows = re.findall(r"^\| `((?:kafka|tallystream)_\w+)` \| (.+?) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
+    assert {name: meaning for name, _, meaning in rows} == served
+    for name, labels, _ in rows:
+        found_labels = re.search(rf"^{name}\{{(.+)\}} ", text, re.MULTILINE)
+        assert found_labels is None or re.findall(r"(\w+)=", found_labels[1]) == sorted(
+            re.findall(r"`(\w+)`", labels)
+        ), name
+
+
+def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
+    answer = api.answer(path)
+    return answer.status, json.loads(answer.text)
+
+
+def test_groups_are_served_as_json(tmp_path: Path) -> None:
+    """There are all groups and one group by its quoted name. For another path the answer lists all."""
+    api = LagApi(2, lambda: LocalStore(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
+    assert get(api, "/v1/groups")[0] == 503
+    assert api.metrics().status == 503
+    api.publish(newest())
+    status, content = get(api, "/v1/groups")
+    assert status == 200
+    assert [(one["group"], one["gone"], one["lag"]) for one in content["groups"]] == [  # type: ignore[attr-defined]
+        ("gone", True, 9),
+        ("a group", False, 9),
+        ("well", False, 0),
+    ]
+    status, one = get(api, "/v1/groups/a%20group")
+    assert (status, one["seconds"], one["exact"], one["uncommitted_records"]) == (200, 4.0, False, 3)
+    assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
+    assert get(api, "/v1/groups/nobody")[0] == 404
+    status, other = get(api, "/v2/groups")
+    assert status == 404
+    assert str(other["error"]).startswith("there is no /v2/groups; there are /v1/groups, /v1/groups/GROUP")
+    assert api.metrics().status == 200
+    api.publish(replace(newest(), ts_ms=T0 + 5000))
+    assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text
+
+
+def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
+    """`?at=` returns the lag at that time. A text that is not a time is refused with 400 and an error."""
+    store, rounds = LocalStore(tmp_path / "s.db", retention_ms=0), Rounds()
+    for number in range(60):
+        store.write(rounds.points(round_of(group("g", (0, number))), T0 + number * 1000))
+    store.close()
+    api = LagApi(2, lambda: LocalStore(tmp_path / "s.db"))
+    then = "2023-11-14T22:15:30"  # T0 is 22:15:00
+    assert get(api, f"/v1/groups/g?at={then}")[1]["lag"] == 30
+    assert get(api, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]
+    status, content = get(api, "/v1/groups/g?at=noon")
+    assert (status, "'noon'" in str(content["error"])) == (400, True)
+
+
+def test_a_store_that_cannot_be_read_is_an_error() -> None:
+    """The answer is 503 with the reason, for an unavailable store and for one that may not be read."""
+    refused = ConfigError("INFLUXDB_TOKEN", "***", "give a token that may read")
+    for error in (SinkUnavailableError("no answer"), refused):
+        api = LagApi(2, Mock(side_effect=error))
+        assert get(api, "/v1/groups?at=2026-11-20T03:12") == (503, {"error": str(error)})
+
+
+def test_an_invalid_path_is_refused() -> None:
+    """Any path in a request gets an answer."""
+    api = LagApi(2, lambda: pytest.fail("the store was opened"))
+    assert get(api, "http://[/v1/groups")[0] == 400
+
+
+def test_an_old_round_is_not_served_as_current() -> None:
+    """If the broker has not answered for a minute, there are no metrics. Health depends on the last round."""
+    now = T0 / 1000
+    api = LagApi(2, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    api.publish(newest())
+    api.finished(succeeded=True)
+    assert (api.metrics().status, api.health().status, api.readiness().status) == (200, 200, 200)
+    now += 60
+    assert (api.metrics().status, api.health().status) == (503, 503)
+    api.finished(succeeded=False)
+    assert (api.health().status, api.readiness().status) == (200, 503)

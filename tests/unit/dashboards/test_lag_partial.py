@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector import kafka_admin
-from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
+from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
+from tallystream_dashboards.lag.offsets import PartitionId
 from tallystream_dashboards.lag.reader import read_group, read_groups
+from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import group_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_dashboards.lag.offsets import PartitionId
-    from tallystream_dashboards.lag.state import GroupState
-
 
 UNAVAILABLE = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
@@ -152,12 +147,12 @@ class System:
         store.close()
         self.restart()
 
-    def restart(self, *, load: bool = True) -> None:
+    def restart(self, *, load: bool = True, exclude: tuple[str, ...] = ()) -> None:
         """Start a new collector, which loads its history from the store, if it may read it."""
         admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder()
         fetcher = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
-        self.tracker = LagTracker(fetcher, Patterns(), RULES, clock=self.clock)
+        self.tracker = LagTracker(fetcher, Patterns(("*", ""), exclude), RULES, clock=self.clock)
         if load:
             reader = LocalStore(self.path)
             self.tracker.load(reader)
@@ -347,3 +342,14 @@ def test_the_time_of_a_round_is_when_the_ends_were_answered(system: System) -> N
     system.cluster.on_request = wait
     result = system.tracker.round()
     assert result.ts_ms == began_ms + 16_000, "the answers about the groups, and then those about the ends"
+
+
+def test_the_group_with_the_empty_id_is_named_and_not_requested(system: System) -> None:
+    """Old clients without a group.id make it, and the Kafka client can't request it. Other groups are read."""
+    system.cluster.groups[""] = Group({("well", 0): 1})
+    result = system.run()
+    assert NAMELESS in result.problems
+    assert [one.group for one in result.states] == ["slow", "well"]
+    assert system.cluster.committed_of == {"slow", "well"}
+    system.restart(exclude=("",))
+    assert system.run().problems == ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -11,20 +12,15 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Series
+from tallystream_aggregator.sinks.base import Field, Point, Series
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import NOW, UNKNOWN, Backlog, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.offsets import RoundOffsets
 from tallystream_dashboards.lag.reader import read_group, read_groups
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import GROUPS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tallystream_aggregator.sinks.base import Field, Point
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-    from tallystream_dashboards.lag.offsets import RoundOffsets
 
 T0 = 1_700_000_100_000
 """The first round, epoch ms: the beginning of a slot of five minutes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -21,13 +22,9 @@ from tallystream_dashboards.lag.collector.settings import CollectSettings
 from tallystream_dashboards.store_api import routes
 from tallystream_dashboards.terminal.compare import CompareSettings
 from tallystream_dashboards.terminal.instances import InstancesSettings
+from tallystream_dashboards.terminal.show import TableSettings
 from tallystream_dashboards.terminal.sums import SumsSettings
 from tallystream_dashboards.terminal.top import TopSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_dashboards.terminal.show import TableSettings
 
 MINUTE_MS = 60_000
 HOUR_AGO = "2023-11-14T21:13:20"  # NOW_MS is 22:13:20

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import prometheus_client as prometheus
@@ -17,23 +19,12 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from support.interpreter import run_program
 from support.steps import Topic
 from tallystream import ConfigError, MetricRegistry
+from tallystream.bridges.base import Source
 from tallystream.bridges.opentelemetry import OpenTelemetrySource
 from tallystream.bridges.prometheus import PrometheusSource
 from tallystream.kafka.life import LifeHistory
-from tallystream.record import Counter, Gauge, Histogram, UpDown
+from tallystream.record import Counter, Gauge, Histogram, Metric, UpDown
 from tallystream.testing import ManualClock, assert_count, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from tallystream.bridges.base import Source
-    from tallystream.record import Metric
-
-
-@pytest.fixture
-def registry() -> MetricRegistry:
-    return MetricRegistry("shop", clock=ManualClock())
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from celery import Celery, signals
@@ -12,15 +12,7 @@ from tallystream import MetricRegistry, record
 from tallystream.celery import count_tasks
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, find
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 OUTCOMES = {"success": None, "failure": ValueError(), "ignored": Ignore(), "rejected": Reject()}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture

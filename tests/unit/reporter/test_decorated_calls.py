@@ -7,15 +7,13 @@ import contextlib
 import functools
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 
 from tallystream import MetricRegistry, count_exceptions, counted, pyformance_compat, timed
 from tallystream.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 
 class _Work:
@@ -84,8 +82,7 @@ class _Work:
         assert inspect.isasyncgenfunction(work)
         assert asyncio.run(drain()) == [1]
 
-    def below_contextmanager(self, decorate: Any) -> None:
-        @contextlib.contextmanager
+    def _context(self, decorate: Any) -> None:
         @decorate
         def work() -> Iterator[int]:
             self.step()
@@ -94,17 +91,12 @@ class _Work:
 
         with work() as number:
             assert number == 1
+
+    def below_contextmanager(self, decorate: Any) -> None:
+        self._context(lambda work: contextlib.contextmanager(decorate(work)))
 
     def above_contextmanager(self, decorate: Any) -> None:
-        @decorate
-        @contextlib.contextmanager
-        def work() -> Iterator[int]:
-            self.step()
-            yield 1
-            self.end()
-
-        with work() as number:
-            assert number == 1
+        self._context(lambda work: decorate(contextlib.contextmanager(work)))
 
     def above_asynccontextmanager(self, decorate: Any) -> None:
         @decorate

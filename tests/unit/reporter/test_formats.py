@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,10 +25,6 @@ from tallystream.reporters.filters import AttributeFilter, MetricFilter
 from tallystream.reporters.graphite import graphite_lines
 from tallystream.reporters.influx import influx_line
 from tallystream.reporters.text import readable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
 TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch=Sketch(scale=6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -10,11 +10,8 @@ from confluent_kafka import KafkaError
 from support.scripted_producer import KafkaBench, counts
 from tallystream import ConfigError
 from tallystream.clock import Deadline
-from tallystream.record import Counter, Gauge, Histogram, encode
+from tallystream.record import Counter, Gauge, Histogram, Snapshot, encode
 from tallystream.testing import assert_count, find
-
-if TYPE_CHECKING:
-    from tallystream.record import Snapshot
 
 
 def test_report_now_returns_true_after_the_acknowledgement() -> None:

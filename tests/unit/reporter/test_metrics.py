@@ -1,15 +1,172 @@
-"""Gauges, meters and positions."""
+"""The metrics of an application: counters, gauges, meters and positions."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from threading import Thread
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import MetricRegistry
-from tallystream.testing import ManualClock
+from tallystream import Counter, MetricRegistry, record
+from tallystream.metrics.counter import BUFFER
+from tallystream.testing import ManualClock, find
+
+
+def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
+    """inc() adds one and inc(n) adds n; the error for a negative number or a fraction names the metric."""
+    counter = registry.counter("c")
+    counter.inc()
+    counter.inc(41)
+    counter.inc(0)
+    with pytest.raises(ValueError, match=r"'c' can't grow by -1; use registry\.updown"):
+        counter.inc(-1)
+    for broken in (1.5, 1.0, "1", Decimal("1.5"), Decimal("inf"), Decimal("nan"), None):
+        with pytest.raises(TypeError):
+            counter.inc(broken)  # type: ignore[arg-type]
+    assert counter.count == 42
+
+
+@pytest.mark.parametrize("change", [math.nan, math.inf, -math.inf, -1e308, Decimal("nan")])
+def test_an_updown_stays_finite(registry: MetricRegistry, change: Any) -> None:
+    """A change to NaN or beyond the range of floats is an error that names the metric; the value is unchanged."""
+    updown = registry.updown("u")
+    updown.dec(1.5e308)
+    for update in (updown.inc, lambda n: updown.dec(-n)):
+        with pytest.raises(ValueError, match=r"^the up-down counter 'u' can't change by -?(nan|inf|1e\+308) to"):
+            update(change)
+    assert updown.value == -1.5e308
+    updown.inc(1.5e308)
+    updown.inc(5)
+    assert updown.value == 5
+
+
+def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:
+    """Eight threads that update the same metric lose nothing, for every type that counts."""
+    counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
+    histogram, timer = registry.histogram("h"), registry.timer("t")
+
+    def work(_: int) -> None:
+        for number in range(5_000):
+            counter.inc()
+            updown.inc(2)
+            updown.dec()
+            meter.mark()
+            histogram.update(number)
+            timer.update(0.5)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert counter.count == updown.value == meter.count == histogram.count == timer.count == 40_000
+    assert histogram.read().sum == 8 * sum(range(5_000))
+
+
+def test_a_counter_is_exact_while_it_is_read() -> None:
+    """Readings never decrease, and each includes everything that was counted before it began."""
+    counter = Counter("c", {})
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    done = [0] * 4
+
+    def work(number: int) -> None:
+        for step in range(5_000):
+            counter.inc()
+            counter.inc(step)
+            done[number] += 1 + step
+
+    def watch(_: int) -> None:
+        last = 0
+        while sum(done) < 4 * sum(range(5_001)):
+            known = sum(done)
+            now = counter.count
+            assert now >= max(known, last)
+            last = now
+
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            watching = [pool.submit(watch, 0) for _ in range(2)]
+            list(pool.map(work, range(4)))
+            for watcher in watching:
+                watcher.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert counter.count == 4 * sum(range(5_001))
+
+
+def test_the_memory_of_a_counter_is_limited(registry: MetricRegistry) -> None:
+    """Increments are added up even if the counter is never read."""
+    counter = registry.counter("c")
+    for _ in range(10_000):
+        counter.inc(2)
+    assert len(counter._amounts) < BUFFER
+    assert counter.count == 20_000
+
+
+def test_each_failing_gauge_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Two gauges with the same name and different tags are logged once each."""
+    for tags in ({"disk": "a"}, {"disk": "b"}):
+        registry.gauge("each.set", tags=tags).set(math.nan)
+        registry.gauge("each.asked", lambda: 1 / 0, tags=tags)
+    for _ in range(2):
+        assert registry.snapshot() == []
+    for name in ("each.set", "each.asked"):
+        for disk in "ab":
+            assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is skipped") == 1
+
+
+def test_reading_a_gauge_is_like_a_snapshot(registry: MetricRegistry) -> None:
+    """read() returns None for a gauge that raises or is not a finite number; `value` is unchanged."""
+
+    def fail() -> float:
+        raise OSError("down")
+
+    answers: list[Callable[[], float | None]] = [lambda: 3.0, lambda: math.nan, lambda: math.inf, lambda: None, fail]
+    for number, answer in enumerate(answers):
+        gauge = registry.gauge(f"read.{number}", answer)
+        assert gauge.read() == find(registry, gauge.name)
+        assert (gauge.read() is None) is (number > 0)
+    with pytest.raises(OSError, match="down"):
+        assert registry.gauge("read.4").value
+    assert math.isnan(registry.gauge("read.1").value or 0)
+
+
+def raising(error: BaseException) -> Callable[[], float]:
+    """Return a gauge's function that raises the error."""
+
+    def function() -> float:
+        raise error
+
+    return function
+
+
+class PanicException(BaseException):
+    """What an extension in Rust raises if its code panics."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), KeyboardInterrupt(), PanicException("no")])
+def test_a_gauge_that_raises_no_exception_fails_alone(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """In a thread, only the gauge is skipped, and this is logged, whatever its function raises."""
+    registry = MetricRegistry("app")
+    registry.gauge("ends", raising(error), tags={"by": type(error).__name__})
+    registry.counter("neighbour").inc()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(registry.snapshot).result() == [record.Counter(name="neighbour", count=1)]
+    assert caplog.text.count(f"'ends' {{'by': '{type(error).__name__}'}} is skipped") == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_signal_ends_a_snapshot(registry: MetricRegistry, error: type[BaseException]) -> None:
+    """In the main thread, the handler of a signal may have raised these, so a snapshot raises them too."""
+    registry.gauge("interrupted", raising(error()))
+    with pytest.raises(error):
+        registry.snapshot()
 
 
 def test_a_gauge_is_set_or_computed(registry: MetricRegistry) -> None:

@@ -6,16 +6,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.interpreter import run_program
 from tallystream import MetricRegistry
 from tallystream.testing import InMemoryReporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(program: str) -> str:

@@ -1,4 +1,4 @@
-"""ConsumerProgress: the counter and the positions of consumed messages."""
+"""ConsumerProgress and ProducerProgress: a count and the positions that it covers."""
 
 from __future__ import annotations
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -14,12 +15,7 @@ import pytest
 import tallystream
 from support.scripted_producer import KafkaBench
 from tallystream import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
-from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tallystream.testing import ManualClock
+from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 
 
 def test_a_name_with_tags_is_one_object(registry: MetricRegistry) -> None:

@@ -1,19 +1,29 @@
-"""The schedule of reports: fixed times, and one report after a pause."""
+"""The schedule of the reporters: when a report is due, what fails, what does not end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import socket
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import ClassVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import MetricRegistry
+from support.reporters import BENCHES
+from support.scripted_producer import KafkaBench
+from support.wait import wait_until
+from tallystream import GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream.record import Metric
 from tallystream.reporters import thread
+from tallystream.reporters.local import LocalReporter
+from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.reporters.thread import Schedule
 from tallystream.testing import InMemoryReporter, ManualClock
-
-if TYPE_CHECKING:
-    import pytest
 
 
 @given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))
@@ -45,3 +55,142 @@ def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytes
     assert {interval for _, interval in made} == {60}
     assert all(1000 <= first <= 1060 for first, _ in made)
     assert len({first for first, _ in made}) == 20
+
+
+class Failing(LocalReporter):
+    """A reporter whose reports raise `error` while it is not None; it counts all reports."""
+
+    kind: ClassVar[str] = "failing"
+    error: BaseException | None = None
+    reports = 0
+
+    def _write(self, metrics: list[Metric], ts_ms: int) -> int:  # noqa: ARG002 - it writes nothing
+        self.reports += 1
+        if self.error is not None:
+            raise self.error
+        return 0
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    """Return a registry with the clock of the system, so that reports become due."""
+    return MetricRegistry("app")
+
+
+ERRORS = [OSError("no route"), CancelledError(), SystemExit(), KeyboardInterrupt()]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_the_schedule_continues_after_a_failed_report(
+    registry: MetricRegistry, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a report raises, the thread makes the next one, and stop() the last one."""
+    reporter = Failing(registry, interval=0.01)
+    reporter.error = error
+    with reporter:
+        wait_until(lambda: reporter.failures >= 2, 10, "two failed reports", poll=0.01)
+        assert reporter.last_error == f"a report failed: {str(error) or repr(error)}"
+        reporter.error = None
+        made = reporter.reports
+        wait_until(lambda: reporter.reports >= made + 2, 10, "two reports", poll=0.01)
+        assert reporter.stop()
+    assert f"a report failed: {str(error) or repr(error)}" in caplog.text
+
+
+def test_a_signal_ends_a_report_in_the_main_thread(registry: MetricRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the process, when no thread can be started, KeyboardInterrupt passes."""
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    reporter = Failing(registry)
+    reporter.error = KeyboardInterrupt()
+    monkeypatch.setattr("tallystream.clock.Thread.start", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        reporter.report_now()
+    reporter.error = None
+    assert reporter.report_now()
+
+
+CALLS: dict[str, Callable[[ScheduledReporter, float], bool]] = {
+    "stop": lambda reporter, timeout: reporter.stop(timeout),
+    "report_now": lambda reporter, timeout: reporter.report_now(timeout),
+}
+
+
+def to_graphite(registry: MetricRegistry, port: int) -> ScheduledReporter:
+    return GraphiteReporter(registry, instance="i", host="127.0.0.1", port=port)
+
+
+def to_influx(registry: MetricRegistry, port: int) -> ScheduledReporter:
+    return InfluxReporter(registry, instance="i", url=f"http://127.0.0.1:{port}", token="t", org="o", bucket="b")
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("make", [to_graphite, to_influx])
+def test_a_server_that_does_not_respond_delays_no_call(
+    make: Callable[[MetricRegistry, int], ScheduledReporter], call: str
+) -> None:
+    """The call returns False at its deadline, before the socket's timeout of 5 s."""
+    registry = MetricRegistry("app")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        reporter = make(registry, server.getsockname()[1])
+        assert not reporter.report_now(), "nothing listens yet"
+        server.listen()
+        assert not CALLS[call](reporter, 0.2)
+        assert reporter.failures == 1
+    wait_until(lambda: reporter.failures == 2, 10, "the report has failed, for the server is closed")
+
+
+@pytest.fixture(params=[*BENCHES, "kafka"])
+def reporter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScheduledReporter]:
+    if request.param == "kafka":
+        yield KafkaBench().reporter
+    else:
+        bench = BENCHES[request.param](tmp_path)
+        yield bench.make(MetricRegistry("app"))
+        bench.close()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter, call: str) -> None:
+    """The call returns False at its deadline while a gauge's function runs; the next call makes a report."""
+    assert reporter.report_now()
+    resume, has_ended = Event(), Event()
+
+    def slow() -> float:
+        resume.wait(2)
+        has_ended.set()
+        return 1.0
+
+    reporter.registry.gauge("slow", slow)
+    assert not CALLS[call](reporter, 0.1)
+    assert not has_ended.is_set()
+    resume.set()
+    assert CALLS[call](reporter, 10)
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300, 1e10])
+def test_a_call_may_wait_forever(reporter: ScheduledReporter, timeout: float) -> None:
+    """A timeout beyond what a lock accepts is no error."""
+    assert reporter.report_now(timeout)
+    assert reporter.stop(timeout)
+    reporter.start()
+    assert reporter.is_running
+    assert reporter.stop(timeout)
+    assert not reporter.is_running
+
+
+def test_the_last_report_is_made_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 and later start no threads at exit: the calling thread makes the last report."""
+
+    def refuse(_: Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    bench = KafkaBench()
+    assert bench.reporter.report_now()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", refuse)
+        assert bench.reporter.stop()
+    assert bench.snapshots[-1].final

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,13 +15,8 @@ from support.interpreter import run_program
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
 from tallystream.bridges.sources import FAILED
-from tallystream.record import Counter, Gauge, Histogram
+from tallystream.record import Counter, Gauge, Histogram, Metric
 from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tallystream.record import Metric
 
 
 class Fixed:

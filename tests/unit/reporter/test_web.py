@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from flask import Flask
@@ -18,19 +19,6 @@ from support.web import DURATION, REQUESTS, active, request, tags
 from tallystream import MetricRegistry, record
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 from tallystream.web import AsgiMiddleware, WsgiMiddleware
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def registry(clock: ManualClock) -> MetricRegistry:
-    return MetricRegistry("shop", clock=clock)
 
 
 def seconds(registry: MetricRegistry, route: str) -> float:

@@ -19,11 +19,6 @@ from tallystream.testing import assert_count
 from tallystream.web import AsgiMiddleware, WsgiMiddleware, request_metrics
 
 
-@pytest.fixture
-def registry() -> MetricRegistry:
-    return MetricRegistry("shop")
-
-
 def routers() -> APIRouter:
     """Return a router with a handler of FastAPI, one of Starlette, and a mount."""
     router = APIRouter()

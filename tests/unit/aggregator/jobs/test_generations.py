@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.broker import Action, SimulatedCluster
-from support.simulation.choices import HarmlessChoices, RandomChoices
 from support.simulation.client import SimulatedBroker
-from support.simulation.scheduler import Faults, Scheduler
+from support.simulation.processes import Process
+from support.simulation.scheduler import Faults, HarmlessChoices, RandomChoices, Scheduler
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
@@ -22,11 +22,6 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
 from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of, visible_row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.simulation.processes import Process
 
 TOPICS = Topics()
 LEDGER = Place(TOPICS.ledger, 0)

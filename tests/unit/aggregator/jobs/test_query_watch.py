@@ -1,19 +1,22 @@
-"""What the driver notes of its queries and tells others: epochs, offsets, and when a catch-up is done."""
+"""What the driver follows: the query, the table's rows, and the clock records."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from support.simulation.direct import ROWS, TOPICS, Direct
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
+from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, UNMOVED_S, ClockTimer
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.jobs.aggregate.table_tail import LAST, MAX_READS, TableTail
+from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
@@ -246,3 +249,79 @@ def test_own_partitions_get_clock_records() -> None:
         watched._watched_s = float("-inf")
         watched.follow()
     assert outside.clocks == [[], [Place("metrics", 0)]]
+
+
+class BusySource:
+    """A source whose first partition always has a new record. No other one has any."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        """Do nothing."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Chunk]:
+        """Return the next record."""
+        del max_records, timeout_s
+        self.reads += 1
+        assert self.reads <= MAX_READS
+        return [Chunk(ROWS, [(self.reads, 0, b"other", b"")], self.reads + 1)]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_the_newest_rows_of_a_loop_are_found_at_the_end() -> None:
+    """They are those of the newest step. Without a new one nothing is read, and of many rows only the last."""
+    direct = Direct()
+    tail = TableTail(direct.broker.source(committed=True), TOPICS, 1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    for value in range(3):
+        direct.feed(value, key=b"app-%d" % value)
+        loop.run_epoch(direct.store, (1, value), 2)
+    ends = {ROWS: direct.broker.bounds([ROWS])[ROWS].end}
+    assert (tail.poll(ends), tail.poll(ends)) == (True, False)
+    positions, shard = tail.positions[0], tail.shards[0]
+    assert (positions.records, shard.records, shard.lives) == (3, 3, 3)
+    for _ in range(LAST):
+        direct.cluster.append(ROWS, b"other", b"")
+    assert tail.poll({ROWS: ends[ROWS] + LAST})
+    assert tail.positions[0] == positions
+
+
+def test_a_poll_ends_though_an_open_transaction_holds_back_a_loop_and_others_go_on() -> None:
+    """The driver has more to do: it commits offsets, and notices that its query has ended."""
+    source = BusySource()
+    tail = TableTail(source, TOPICS, 2)
+    assert tail.poll({ROWS: 1, Place(ROWS.topic, 1): 5})
+
+
+ONE, TWO = Place("metrics", 0), Place("metrics", 1)
+
+
+def test_a_partition_whose_end_does_not_move_for_a_second_needs_a_record() -> None:
+    """So does one that appears later. Its own clock record moves the end and begins another second."""
+    timer = ClockTimer()
+    assert timer.due({ONE: 5}, 0.0) == []
+    assert timer.due({ONE: 6, TWO: 0}, 0.5) == []
+    assert timer.due({ONE: 6, TWO: 0}, 1.25) == []
+    assert timer.due({ONE: 6, TWO: 0}, 1.5) == [ONE, TWO]
+    assert timer.due({ONE: 7, TWO: 1}, 2.0) == []
+    assert timer.due({ONE: 7, TWO: 2}, 3.0) == [ONE]
+
+
+def test_a_busy_partition_needs_a_record_every_minute() -> None:
+    """Else no life of it would ever be forgotten."""
+    timer = ClockTimer()
+    due_s = [second for second in range(200) if timer.due({ONE: second}, float(second))]
+    assert due_s == [60, 120, 180]
+    assert EVERY_S == 60
+
+
+def test_many_partitions_get_as_many_records_a_second_as_fifty() -> None:
+    """With a hundred partitions the second becomes two."""
+    timer = ClockTimer()
+    ends = {Place("metrics", number): 0 for number in range(100)}
+    found = [len(timer.due(ends, second / 2)) for second in range(9)]
+    assert found == [0, 0, 0, 0, 100, 0, 0, 0, 100]

@@ -1,18 +1,26 @@
-"""The forms of `--from`."""
+"""The settings of a start: where a table begins, its rules, and a rebuild."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.jobs.aggregate.start_position import Start
-    from tallystream_aggregator.kafka.topic_selection import Offsets
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
+from tallystream_aggregator.jobs.aggregate.start_position import Start, parse_start, resolve
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.clients import Cluster
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.topic_selection import Offsets
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import Bounds, Broker, BrokerError, Place
+from tallystream_aggregator.table import TableSettings
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
@@ -84,3 +92,90 @@ def test_an_offset_beyond_the_end_is_rejected() -> None:
     """A typo would otherwise skip all records up to it."""
     with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
         resolved({"metrics": {"0": 101}})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("max_rate", 0),
+        ("shards", 0),
+        ("shards", 1025),
+        ("epoch_s", 0.5),
+        ("latency", "soon"),
+        ("table", TableSettings(max_table_bytes=0)),
+    ],
+)
+def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: object) -> None:
+    """It begins with the option."""
+    arguments = {"cluster": Cluster("broker:9092"), "checkpoint": Path("c"), setting: value}
+    with pytest.raises(ConfigError, match=r"^--"):
+        AggregateSettings(**arguments)  # type: ignore[arg-type]
+
+
+def test_settings_do_not_show_kafka_options() -> None:
+    """They may have a password."""
+    settings = AggregateSettings(Cluster("broker:9092", kafka={"sasl.password": "hidden-word"}), Path("c"))
+    assert "hidden-word" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "spacing_s"), [("1s", 0.5), ("500ms", 0.25), ("1.5 s", 0.75), ("1m", 30), ("low", 0.02)]
+)
+def test_a_step_begins_after_half_of_the_latency(text: str, spacing_s: float) -> None:
+    """The other half is for what the step takes."""
+    assert parse_latency(text) == spacing_s
+
+
+@pytest.mark.parametrize("text", ["", "soon", "LOW", "1", "-1s", "0s", "199ms", "61s", "1h", "1s ", "nan s", "1e1s"])
+def test_an_invalid_latency_is_rejected(text: str) -> None:
+    """The error names the option, the value and the valid values."""
+    with pytest.raises(ConfigError, match=r"^--latency( is not set|: '.+' can't be used); give a duration from 200ms"):
+        parse_latency(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("800m", 800 << 20), ("2g", 2 << 30), ("1Gb", 1 << 30), ("512", 512)])
+def test_an_amount_of_memory_has_the_units_of_spark(text: str, size: int) -> None:
+    """A number without a unit is in bytes."""
+    assert parse_memory("--table-memory", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1g", "1.5g", "much", "1gib"])
+def test_anything_else_is_rejected_with_the_name_of_the_option(text: str) -> None:
+    """The message has the remedy."""
+    with pytest.raises(ConfigError, match=r"--table-memory.*as in 800m or 2g"):
+        parse_memory("--table-memory", text)
+
+
+OPENED = LedgerRow(
+    generation=3,
+    ts=1,
+    start={"metrics": {"0": 7}},
+    shards=2,
+    forget_after_ms=5,
+    max_table_bytes=6,
+    otlp=["otlp"],
+)
+
+
+def test_the_settings_are_those_of_the_last_start() -> None:
+    """The row that a rebuild writes has these settings, and begins no table."""
+    found = rebuild._opened(ledger_with(replace(OPENED, generation=2, max_table_bytes=9), OPENED), Topics())
+    assert found == replace(OPENED, start={})
+    wanted = TableSettings(forget_after_ms=5, max_table_bytes=6, otlp_topics=("otlp",))
+    assert rebuild._table_settings(found) == wanted
+
+
+def test_a_ledger_without_a_start_is_an_error_with_the_remedy() -> None:
+    """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
+    with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
+        rebuild._opened(ledger_with(), Topics())
+
+
+def ledger_with(*rows: LedgerRow) -> Broker:
+    """Return a broker whose ledger has these rows."""
+    direct = Direct()
+    direct.cluster.create(TOPICS.ledger, 1)
+    for row in rows:
+        direct.cluster.append(Place(TOPICS.ledger, 0), b"", ledger.encode(row))
+    broker: Broker = direct.broker
+    return broker

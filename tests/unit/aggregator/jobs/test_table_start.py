@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REGION = SumTags(drop=("region",))
 

@@ -1,7 +1,9 @@
-"""The points of sums and of single instances: name, tags and fields, and that no two share a series."""
+"""From a record to its points: sums, rows of lives, events, and points that a store rejects."""
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import msgspec
@@ -9,13 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.malformed import UNDECODABLE
 from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream.record import CLASSES
-from tallystream_aggregator.shipping.points import ALWAYS, point, row_points
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shipping.dead_letters import MAX_POINT_CHARS, dead_letter
+from tallystream_aggregator.shipping.points import ALWAYS, EVENTS, PointMapper, event_point, is_sum, point, row_points
+from tallystream_aggregator.shipping.tail import Record
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
 from tallystream_aggregator.sums import VALUES, Sum
+from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
+from tallystream_aggregator.verify.published import refused_record
 
 KINDS: list[tuple[str, dict[str, Any]]] = [
     ("counter", {"count": 2**63 - 1}),
@@ -162,3 +171,130 @@ def test_a_tag_named_instance_gets_a_prefix() -> None:
     summed = point(Sum(app="shop", name="n", type="counter", tags={"instance": "mine"}, count=5, ts=0))
     assert summed.tags["instance"] == "mine"
     assert summed.measurement != made.measurement
+
+
+TOPICS = Topics("t-")
+
+
+def a_sum(count: int) -> bytes:
+    """Return a row of metrics-agg."""
+    return sums.Sum(app="a", name="n", type="counter", count=count, ts=count).value()
+
+
+def published(topic: Topic, offset: int) -> list[Record]:
+    """Return the records that the last step wrote to metrics-table, from this offset on."""
+    rows = [(row.key, row.value()) for row in topic.changes.rows]
+    return [Record(TOPICS.table, offset + at, key, value) for at, (key, value) in enumerate(rows)]
+
+
+def counts(points: list[Point]) -> list[object]:
+    """Return measurement and count of each point."""
+    return [(one.measurement, one.fields.get("count")) for one in points]
+
+
+def test_sums_events_and_lives_are_points_in_the_order_of_reading() -> None:
+    """The positions of a shard, and the sums of forgotten lives, are none."""
+    event = Event("restart", "a", "i", FIRST, 5, "metrics", 0, 17).value()
+    records = [
+        Record(TOPICS.agg, 10, b"k", a_sum(1)),
+        *published(Topic().snapshot(counter(4)), 30),
+        Record(TOPICS.table, 40, b'["positions",0]', b"{}"),
+        Record(TOPICS.table, 41, b'["forgotten",0,"a","counter","n",[]]', b'{"v":1,"lives":1}'),
+        Record(TOPICS.events, 3, b"k", event),
+        Record(TOPICS.agg, 11, b"k", a_sum(2)),
+    ]
+    mapper = PointMapper(TOPICS)
+    assert counts(mapper.points(records)) == [("n", 1), ("instance:n", 4), (EVENTS, None), ("n", 2)]
+    assert mapper.unreadable == 0
+
+
+def test_the_newest_readable_record_of_each_key_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """A store of only the newest sums needs no others. A record that can't be decoded hides no sum."""
+    rows = [(b"a", a_sum(1)), (b"b", a_sum(2)), (b"a", a_sum(3)), (b"b", b"{"), (b"c", a_sum(4)), (b"c", None)]
+    mapper = PointMapper(TOPICS)
+    points = mapper.newest([Record(TOPICS.agg, at, key, value) for at, (key, value) in enumerate(rows)])
+    assert sorted(one.fields["count"] for one in points) == [2, 3]
+    assert (mapper.unreadable, "offset 3 can't be read" in caplog.text) == (1, True)
+
+
+@pytest.mark.parametrize("value", [*UNDECODABLE.values(), b"{}"], ids=[*UNDECODABLE, "without fields"])
+def test_an_undecodable_value_does_not_stop_the_shipper(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """On each topic it is counted, logged and skipped, and the sum after it is shipped. A deletion is ignored."""
+    mapper = PointMapper(TOPICS)
+    made = mapper.points(
+        [
+            Record(TOPICS.agg, 0, b"k", value),
+            Record(TOPICS.events, 1, b"k", value),
+            Record(TOPICS.table, 2, b'["life","a","i","l",0]', value),
+            Record(TOPICS.table, 3, b'["life","a","i","l",0]', None),
+            Record(TOPICS.agg, 4, b"k", None),
+            Record(TOPICS.agg, 5, b"k", a_sum(1)),
+        ]
+    )
+    assert counts(made) == [("n", 1)]
+    assert mapper.unreadable == 3
+    for at, topic in enumerate((TOPICS.agg, TOPICS.events, TOPICS.table)):
+        assert f"{topic}, offset {at} can't be read and is not shipped" in caplog.text
+
+
+def test_a_row_with_a_number_beyond_floats_does_not_stop_the_shipper() -> None:
+    """JSON has integers of any length. Such a row is not one of a table."""
+    (row,) = (one for one in published(Topic().snapshot(gauge(4)), 0) if (one.key or b"")[:7] == b'["life"')
+    foreign = (row.value or b"").replace(b'"value":4', b'"value":1%s' % (b"0" * 400))
+    mapper = PointMapper(TOPICS)
+    assert len(mapper.points([row._replace(value=foreign), row._replace(offset=1)])) == 1
+    assert mapper.unreadable == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (Event("restart", "a", "i", FIRST, 5, "metrics", 0, 17), "restart: i"),
+        (Event("forget", "a", "", "", 5, "metrics", 0, 17, "n"), "forget: a, n"),
+        (Event("limit", "", "i", "", 5, "metrics", 0, 17, "record size"), "limit: i, record size"),
+    ],
+)
+def test_the_same_event_is_the_same_point(event: Event, text: str) -> None:
+    """Kind, app, instance and detail are tags: two limits that are reached at once are two points."""
+    made = event_point(event.value())
+    assert made == event_point(event.value())
+    assert (made.measurement, made.ts_ms, made.fields["text"]) == (EVENTS, 5, text)
+    tags = {"kind": event.kind, "app": event.app, "instance": event.instance, "detail": event.detail}
+    assert made.tags == {name: value for name, value in tags.items() if value}
+    assert made.fields["offset"] == 17
+    assert made.fields.get("life") == (event.life or None)
+
+
+def test_the_measurement_tells_whether_it_has_sums() -> None:
+    """A reader of sums ignores the others."""
+    assert is_sum("flights.processed")
+    assert not is_sum(EVENTS)
+    assert not is_sum("instance:flights.processed")
+
+
+def test_a_dead_letter_has_the_point_the_reason_and_the_store() -> None:
+    """The point is a text, because JSON has no NaN."""
+    point = Point("heat", {"app": "ä"}, {"sum": math.nan, "count": 2**63}, 5)
+    key, value = dead_letter(point, "no good", "influxdb:http://h")
+    assert key == b"heat"
+    assert json.loads(value) == {
+        "v": 1,
+        "reason": "no good",
+        "ts": 5,
+        "store": "influxdb:http://h",
+        "point": '{"measurement": "heat", "tags": {"app": "ä"}, "fields": {"sum": NaN, "count": 9223372036854775808}}',
+    }
+
+
+def test_verify_ignores_the_dead_letter_of_a_point() -> None:
+    """The table accepted its record."""
+    _, value = dead_letter(Point("m", {}, {"v": 1}, 5), "r", "s")
+    assert refused_record(value) is None
+
+
+def test_a_dead_letter_has_a_limited_size() -> None:
+    """The measurement, the point and the reason are truncated."""
+    key, value = dead_letter(Point("m" * 10_000, {"k": "v" * 200_000}, {"v": 1}, 5), "r" * 10_000, "s")
+    assert len(key) == 1024
+    assert len(json.loads(value)["point"]) == MAX_POINT_CHARS
+    assert len(json.loads(value)["reason"]) == 1000

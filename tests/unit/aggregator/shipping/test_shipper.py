@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,8 @@ from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping.dead_letters import LettersUnavailableError
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.shipper import Shipper
-from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tallystream_aggregator.shipping.tail import Record
-    from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.shipping.tail import Record
+from tallystream_aggregator.sinks.base import Point, Refused, SinkUnavailableError
 
 
 class ScriptedSink:

@@ -1,18 +1,26 @@
-"""Reading on and on from positions, on a simulated broker: topics that come, go, and are created again."""
+"""Reading what is published, and a store of only the newest sums."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
+from support.shipper import record
 from support.simulation.direct import TOPICS, Direct
+from tallystream.process.signals import SignalSafeEvent
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping import tail
+from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
-from tallystream_aggregator.stream.broker import BrokerError, Place
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.stream.broker import Positions
+from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_dashboards.terminal import latest_reader
+from tallystream_dashboards.terminal.latest_reader import LatestReader
 
 AGG, EVENTS = Place(TOPICS.agg, 0), Place(TOPICS.events, 0)
 
@@ -130,3 +138,153 @@ def test_without_any_partition_there_is_nothing_to_read(bench: Bench) -> None:
     bench.places = []
     with pytest.raises(BrokerError, match="it does not exist, or has no partition yet"):
         bench.tail.ask()
+
+
+SUMS = Place(TOPICS.agg, 0)
+
+
+class Newest:
+    """A shipper to a sink that listens nowhere, and a simulated broker. `now_s` is the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
+        self.direct = Direct()
+        self.sink = PrometheusSink("127.0.0.1", 0)
+        self.health = Health("ship", HealthSettings(own_metrics=False))
+        self.stop = SignalSafeEvent()
+        self.shipper = Shipper(
+            NoLease(),
+            Tail(self.direct.broker, lambda: [SUMS]),
+            PointMapper(TOPICS),
+            self.sink,
+            None,
+            stop=self.stop,
+            health=self.health,
+        )
+
+    def step(self) -> bool:
+        """Ship what there is, after the brokers were asked."""
+        self.now_s += module.ASK_INTERVAL_S
+        return self.shipper.step()
+
+    def publish(self, *counts: int, name: str = "n") -> None:
+        """Append sums of a metric."""
+        for count in counts:
+            one = record(count, name)
+            self.direct.cluster.append(SUMS, one.key, one.value)
+
+    def fail(self, what: str) -> None:
+        """Let no request succeed."""
+        raise BrokerError(f"{what}: no answer")
+
+    def text(self) -> str:
+        """Return what `/metrics` answers."""
+        return self.sink.metrics().text
+
+
+@pytest.fixture
+def newest(monkeypatch: pytest.MonkeyPatch) -> Newest:
+    """A shipper."""
+    return Newest(monkeypatch)
+
+
+def test_the_newest_sums_are_shown_when_the_end_is_reached(newest: Newest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sum is shown before, and the shipper is not ready."""
+    monkeypatch.setattr(module, "MAX_RECORDS", 2)
+    newest.publish(1, 2, 3)
+    reasons: list[str | None] = []
+    write = newest.sink.write
+
+    def writing(points: Any) -> list[Refused]:
+        reasons.append(newest.health.status.unready_reason())
+        return write(points)
+
+    monkeypatch.setattr(newest.sink, "write", writing)
+    assert not newest.step()
+    assert reasons == ["waiting for the newest sums"]
+    assert newest.text() == "the newest sums are not known yet\n"
+    assert newest.health.status.unready_reason() == "waiting for the newest sums"
+    assert newest.step()
+    assert " 3.0\n" in newest.text()
+    assert newest.health.status.unready_reason() is None
+    newest.publish(6)
+    assert newest.step()
+    assert " 6.0\n" in newest.text()
+
+
+def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(newest: Newest) -> None:
+    """Half a minute after they answered last. They are shown again with what was published meanwhile."""
+    newest.publish(1)
+    assert newest.step()
+    newest.direct.fail = newest.fail
+    newest.now_s += 28
+    assert newest.step()
+    assert not newest.step()
+    assert newest.sink.metrics()[::2] == (503, "the newest sums were last known 32 s ago\n")
+    assert newest.health.status.unready_reason() == "waiting for the newest sums"
+    newest.direct.fail = lambda _: None
+    newest.publish(2)
+    assert newest.step()
+    assert " 2.0\n" in newest.text()
+
+
+def test_sums_that_come_faster_than_they_are_read_are_withdrawn(
+    newest: Newest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time at which the end was known counts, not the time at which it was reached."""
+    assert newest.step()
+    newest.publish(1)
+    write = newest.sink.write
+
+    def slow(points: Any) -> list[Refused]:
+        newest.now_s += 31
+        return write(points)
+
+    monkeypatch.setattr(newest.sink, "write", slow)
+    assert not newest.step()
+    assert newest.sink.metrics().status == 503
+
+
+def test_a_topic_whose_records_are_gone_is_read_from_its_beginning(newest: Newest) -> None:
+    """It was created again, and may be longer than the old one, or its beginning or its end was cut off.
+
+    No sum that it does not have is shown any more.
+    """
+    newest.publish(1, name="gone")
+    assert newest.step()
+    newest.direct.cluster.delete(SUMS.topic)
+    assert newest.step()  # for half a minute
+    newest.direct.cluster.create(SUMS.topic, 1)
+    newest.publish(7, 8)
+    assert newest.step()
+    assert (" 8.0\n" in newest.text(), "gone" in newest.text()) == (True, False)
+    newest.publish(2, 3, 4, name="m")
+    agg = newest.direct.cluster.partition(SUMS)
+    agg.delete_before(3)
+    assert newest.step()
+    assert (" 4.0\n" in newest.text(), " 8.0\n" in newest.text()) == (True, False)
+    agg.truncate(4)
+    assert newest.step()
+    assert (" 3.0\n" in newest.text(), " 4.0\n" in newest.text()) == (True, False)
+
+
+def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, newest: Newest) -> None:
+    """Also after an outage. Those of a topic that was created again replace the earlier ones."""
+    monkeypatch.setattr(latest_reader, "check_login", lambda _kafka: None)
+    monkeypatch.setattr(latest_reader, "KafkaBroker", lambda *_: newest.direct.broker)
+    reader = LatestReader(clients.Cluster("b:9092"))
+    newest.publish(1, name="a")
+    assert reader.refresh().measurements() == ["a"]
+    newest.direct.fail = newest.fail
+    with pytest.raises(SinkUnavailableError, match="no answer"):
+        reader.refresh()
+    newest.direct.fail = lambda _: None
+    newest.direct.requests.clear()
+    newest.publish(1, name="b")
+    assert reader.refresh().measurements() == ["a", "b"]
+    assert newest.direct.requests.count("read") == 1
+    newest.direct.cluster.delete(SUMS.topic)
+    newest.direct.cluster.create(SUMS.topic, 1)
+    newest.publish(1, name="c")
+    assert reader.refresh().measurements() == ["c"]

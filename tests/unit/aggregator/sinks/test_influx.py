@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,10 +18,6 @@ from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, InfluxStore, decode, encode_name, encode_value
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_cli import influx_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PASSWORD = "k3y-p4ssword"
 POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_000)

@@ -7,9 +7,9 @@ import resource
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOUR_MS = 3_600_000
 

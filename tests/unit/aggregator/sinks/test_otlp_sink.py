@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -22,10 +23,6 @@ from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.otlp import sink as module
 from tallystream_aggregator.sinks.otlp.sink import BATCH, OtlpSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SECRET = "hush-hush-4711"
 

@@ -1,20 +1,22 @@
-"""The settings of a store: every form, every default, every error, and no token in a text."""
+"""The settings of the stores, and the errors of HTTP."""
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from threading import Thread
 
 import certifi
 import pytest
+import urllib3
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.http import connection_problem
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ENV = {
     "INFLUXDB_URL": "https://metrics.example:8086",
@@ -241,3 +243,44 @@ def test_opening_a_store_does_not_connect(tmp_path: Path) -> None:
     for one in made:
         one.close()
     assert list(tmp_path.iterdir()) == []
+
+
+CLOSED = "it closed the connection before its answer was complete"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", CLOSED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", CLOSED),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "its answer is not HTTP"),
+    ],
+)
+def test_what_a_server_does_is_said_in_words(answer: bytes, problem: str) -> None:
+    """A server closes the connection without an answer or within it, or it is no HTTP server."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.recv(65_536)
+            connection.sendall(answer)
+            connection.close()
+
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        assert _problem(server.getsockname()[1]) == problem
+        thread.join()
+
+
+def test_what_a_server_does_not_do_is_said_in_words() -> None:
+    """Nobody listens, or the server is silent. No number of an error and no name of a class is in the text."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        assert _problem(port) == "it does not answer in time"
+    assert _problem(port) == "Connection refused"
+
+
+def _problem(port: int) -> str:
+    with pytest.raises(urllib3.exceptions.HTTPError) as caught:
+        urllib3.PoolManager(retries=False).request("GET", f"http://127.0.0.1:{port}/", timeout=0.2)
+    return connection_problem(caught.value)

@@ -9,7 +9,9 @@ import pickle
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,15 +26,9 @@ from tallystream_aggregator.spark.epochs.query import EPOCH_ROW, import_modules,
 from tallystream_aggregator.spark.epochs.task import EpochSettings, EpochTask, StopFile
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.positions import LoopId
+from tallystream_aggregator.stream.positions import Claim, LoopId
 from tallystream_aggregator.stream.restore import LoopSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tallystream_aggregator.stream.positions import Claim
-    from tallystream_aggregator.table.storage import Store
+from tallystream_aggregator.table.storage import Store
 
 TOPICS = Topics("t-")
 

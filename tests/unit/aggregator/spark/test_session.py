@@ -1,4 +1,4 @@
-"""The session of Spark: its start and end, the archive of its classes, and the path of its Python processes."""
+"""The session of Spark, and the slots of its executors."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
 from tallystream_aggregator.spark import cds_archive, session
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tallystream_aggregator.spark.epochs import query
+from tallystream_aggregator.spark.epochs.query import require_slots
 
 
 def test_an_archive_of_spark_s_classes_is_used_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,3 +140,44 @@ def test_an_environment_without_a_sitecustomize_logs_nothing() -> None:
     *path, started = _paths(*ZIPS, str(session._STARTUP))
     assert started == (str(session._STARTUP / "sitecustomize.py") if own is None else own.origin)
     assert not {*ZIPS, str(session._STARTUP)} & set(path)
+
+
+class Context:
+    """A context whose executors register one after the other. `slots` are those at each look; the last ones stay."""
+
+    def __init__(self, master: str, slots: Sequence[int]) -> None:
+        self.master, self._slots = master, list(slots)
+
+    @property
+    def defaultParallelism(self) -> int:  # noqa: N802 (Spark's name)
+        """The slots now."""
+        return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
+
+
+def with_slots(slots: Sequence[int], master: str = "spark://master:7077") -> SparkSession:
+    """Return a with_slots with these slots."""
+    return cast("SparkSession", SimpleNamespace(sparkContext=Context(master, slots)))
+
+
+@pytest.fixture(autouse=True)
+def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1000))
+    timer: Any = SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
+    monkeypatch.setattr(query, "time", timer)
+
+
+def test_executors_that_register_later_are_waited_for() -> None:
+    """A cluster gives a with_slots its executors one by one, after its start."""
+    require_slots(with_slots([2, 2, 3, 4]), 4)
+
+
+def test_a_stop_ends_the_wait_for_executors() -> None:
+    """It is no error, and takes no half minute."""
+    require_slots(with_slots([2]), 4, lambda: True)
+
+
+@pytest.mark.parametrize(("master", "slots"), [("spark://master:7077", [2, 3]), ("local[2]", [2, 9])])
+def test_too_few_slots_are_refused(master: str, slots: list[int]) -> None:
+    """On a cluster after a while, on one machine at once: its slots never change."""
+    with pytest.raises(ConfigError, match=r"each of the 4 loops needs one"):
+        require_slots(with_slots(slots, master), 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 
@@ -12,12 +12,8 @@ from support.simulation.direct import METRICS, ROWS, Direct
 from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tallystream_aggregator.stream.epochs import EpochLoop
 
 AGG, DEAD, EVENTS = (Place(topic, 0) for topic in (TOPICS.agg, TOPICS.dead, TOPICS.events))
 SHARD = Place(TOPICS.shards, 0)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.checkpoints import Batch, BatchTakenError
-from support.simulation.choices import HarmlessChoices, RandomChoices
 from support.simulation.client import SimulatedBroker, SimulatedWriter
 from support.simulation.judge import Judge, Violation
-from support.simulation.scheduler import Faults
+from support.simulation.scheduler import Faults, HarmlessChoices, RandomChoices
 from support.simulation.system import FAULTS, Disasters, System
 from tallystream.errors import ConfigError
 from tallystream_aggregator.stream import epochs

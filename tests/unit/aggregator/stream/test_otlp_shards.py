@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from support.otlp import counter, encode, number, resource_metrics
 from support.schedules import BEGIN_MS
 from tallystream_aggregator.otlp import decode
+from tallystream_aggregator.otlp.decode import ResourceData
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import State, Table, TableSettings
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.otlp.decode import ResourceData
 
 SHARDS = 3
 SETTINGS = TableSettings(otlp_topics=("otlp",))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,14 +21,8 @@ from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tallystream_aggregator.table import Changes
-    from tallystream_aggregator.table.records.decode import Message
+from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Message, clock_value
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 

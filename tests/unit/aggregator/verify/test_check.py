@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,11 +12,16 @@ from support.malformed import UNDECODABLE
 from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
 from tallystream_aggregator.verify.lives import Settings, Tags
-from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal
+from tallystream_aggregator.verify.published import (
+    Ends,
+    Event,
+    PublishedSum,
+    PublishedSums,
+    parse,
+    refused_record,
+    unequal,
+)
 from tallystream_aggregator.verify.replay import Replay
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.verify.published import Ends, Event, PublishedSum
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16

@@ -1,19 +1,36 @@
-"""What the comparisons with the table do not show of the replay: its memory, its limits, and hostile records.
-
-That it has the rules of docs/table.md is shown by `table/test_properties.py`, and the table by an example of each rule.
-"""
+"""Verify's replay: shards, ordinary snapshots, and sketches."""
 
 from __future__ import annotations
 
 import json
 import math
+import random
+from base64 import b64encode
+from collections import Counter
 from typing import Any
+from unittest import mock
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from support import record_reader
 from support.buckets import buckets
+from support.fuzz import examples
+from support.replayed import Replayed, TopicRecord, replay
+from support.runs import move
+from support.schedules import play, play_steadily, schedules
+from support.spoilt import spoilt
+from tallystream import MetricRegistry, record
+from tallystream.kafka.life import LifeHistory
+from tallystream.metrics.sketch import Sketch
+from tallystream.testing import ManualClock
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
+from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.rules import Rules
 
 BEGIN_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 MAX_INT64 = 2**63 - 1
@@ -75,3 +92,125 @@ def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(
     """The text has open quotes, brackets, or both. In quadratic time each case would take more than an hour."""
     value = b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text))
     assert len(Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)) == 1
+
+
+def results(replayed: Replayed) -> Any:
+    """Return everything that a replay says."""
+    return replayed.sums, replayed.dead, replayed.events, replayed.table.noted.stale
+
+
+def compare(records: list[TopicRecord], **rules: Any) -> None:
+    """Require that the results are the same if no snapshot takes the shorter way."""
+    found = results(replay(records, **rules))
+    with mock.patch.object(Rules, "_replace", return_value=False):
+        assert results(replay(records, **rules)) == found
+
+
+@examples(150)
+@given(schedules, st.randoms(use_true_random=False))
+def test_spoilt_snapshots_have_the_same_result_by_either_way(schedule: list[int], chance: random.Random) -> None:
+    """Numbers that fall, are missing, or are none; other metrics, fields, seqs, partitions and tombstones."""
+    compare(list(spoilt(chance, play_steadily(schedule))), max_metrics=chance.choice([6, 10]))
+
+
+@examples(60)
+@given(schedules, st.randoms(use_true_random=False), st.booleans())
+def test_schedules_have_the_same_result_by_either_way(schedule: list[int], chance: random.Random, moves: bool) -> None:
+    """Everything that may be on the topic, also of instances that move to other partitions."""
+    records = play(schedule)
+    compare(move(records, chance) if moves else records, short_form_every_ms=5_000, max_metrics=8)
+
+
+def test_only_the_first_snapshot_of_a_life_takes_the_longer_way() -> None:
+    """A reporter's snapshots are ordinary, whatever their types and however their values grow."""
+    clock = ManualClock()
+    registry, lives, replayed = MetricRegistry("shop", clock=clock), LifeHistory("shop"), Replay()
+    with mock.patch.object(Rules, "apply_snapshot", autospec=True, side_effect=Rules.apply_snapshot) as slow:
+        for seq in range(1, 20):
+            clock.advance(1)
+            registry.counter("c").inc()
+            registry.updown("u").dec()
+            registry.gauge("g").set(seq / 2)
+            registry.meter("m").mark()
+            registry.histogram("h").update(10.0**seq)
+            registry.timer("t").update(seq)
+            registry.position("topic", 0).advance(0, seq)
+            (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms(), final=seq == 19)
+            assert replayed.apply("metrics:0", clock.wall_ms(), b"app-1", pending.value) == []
+            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
+    assert slow.call_count == 1
+    sums = replayed.sums()
+    assert sums["shop", "counter", "c", ()]["count"] == 19
+    _, bins = sums["shop", "histogram", "h", ()]["sketch"]
+    assert sum(bins.values()) == 19
+
+
+floats = st.floats(allow_nan=False, allow_infinity=False)
+near = st.floats(0.001, 1000.0)
+values = st.lists(st.one_of(floats, near, st.just(0.0)), min_size=1, max_size=30)
+numbers = st.integers(-12, 22) | st.sampled_from([2**31, -(2**31), 2**63, -(2**31) - 1, 1.5, None, True, "1"])
+scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
+
+
+@examples(150)
+@given(st.lists(values, min_size=1, max_size=5))
+def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[float]]) -> None:
+    """Whatever the values: of both signs, zeros, of different scales, over more buckets than a sketch may have."""
+    merged, added = MergedSketch(), Counter[tuple[int, int, int]]()
+    for life in lives:
+        one = Sketch()
+        one.add(life)
+        merged.replace(([], []), ([len(life)], [one.encode()]))
+        added.update(read(as_json(one.encode())) or {})
+    assert sum(added.values()) == sum(map(len, lives))
+    bins, total = sketches.merged(added), merged.total()
+    assert total is not None
+    content = as_json(total.encode())
+    assert read(content) == bins
+    assert content["scale"] == total.scale
+    for found, expected in zip(
+        sketches.quantiles(bins).values(), total.quantiles(list(sketches.SHARES.values())), strict=True
+    ):
+        assert math.isclose(found or 0.0, expected or 0.0, rel_tol=1e-9)
+
+
+texts = st.binary(max_size=9).map(lambda data: b64encode(data).decode()) | st.text("AQ=g+/\n", max_size=5)
+widths = st.sampled_from([1, 2, 4, 8]) | numbers
+runs = st.fixed_dictionaries({"offset": scalars}, optional={"width": widths, "counts": texts | scalars})
+sides = st.none() | st.lists(runs | numbers, max_size=3)
+
+
+def as_json(sketch: record.Sketch) -> Any:
+    """Return a sketch as the standard library reads it."""
+    return json.loads(msgspec.json.encode(sketch))
+
+
+@examples(300)
+@given(
+    st.fixed_dictionaries({"scale": scalars}, optional={"zero_count": scalars, "positive": sides, "negative": sides})
+)
+def test_an_unusual_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> None:
+    """Both refuse the same sketches, and read the same buckets from the others."""
+    assert read(value) == read_by_the_reporter(value)
+
+
+def read(value: object) -> sketches.Bins | None:
+    """Return the buckets that verify reads, or None if it refuses them."""
+    try:
+        found = msgspec.convert(value, record_reader.Sketch)
+        sketches.number_of(found)
+    except ValueError:
+        return None
+    return sketches.bins_of(found)
+
+
+def read_by_the_reporter(value: object) -> sketches.Bins | None:
+    """Return the buckets that the reporter's decoder reads, or None if it refuses them."""
+    try:
+        one = Sketch.decode(msgspec.convert(value, record.Sketch))
+    except (ValueError, msgspec.ValidationError):
+        return None
+    bins = {(0, 0, 0): one.zeros} if one.zeros else {}
+    for sign, found in ((1, one.positive), (-1, one.negative)):
+        bins |= {(sign, one.scale, at): count for at, count in enumerate(found.counts, found.offset) if count}
+    return bins

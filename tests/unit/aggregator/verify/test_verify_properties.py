@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from support import otlp
 from support.fuzz import examples
-from support.simulation.choices import RandomChoices
 from support.simulation.client import SimulatedBroker
 from support.simulation.direct import Direct
-from support.simulation.scheduler import Faults
+from support.simulation.partition import Entry
+from support.simulation.scheduler import Faults, RandomChoices
 from support.simulation.system import TOPICS, Disasters, System
 from support.tables import table_settings
 from tallystream.errors import ConfigError
@@ -28,11 +28,7 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import Layout, by_topic, lowest
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job
-
-if TYPE_CHECKING:
-    from support.simulation.partition import Entry
-    from tallystream_aggregator.verify.check import Outcome
-
+from tallystream_aggregator.verify.check import Outcome
 
 QUIET = Disasters(takeover=0, lose_checkpoint=0, old_checkpoint=0, damage_checkpoint=0, compact=0, expire=0)
 TAGS = [SumTags(), SumTags(drop=("a",)), SumTags(keep=("b",)), SumTags(keep=())]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +15,6 @@ from tallystream.registry import MetricRegistry
 from tallystream.spark.batches import Batch, CountedOffsets, read_progress, starts_of
 from tallystream.spark.recorder import QueryMetrics
 from tallystream.testing import ManualClock, find
-
-if TYPE_CHECKING:
-    import random
 
 
 def source(start: Any, end: Any, rows: int, description: str = "KafkaV2[Subscribe[flights]]") -> dict[str, Any]:

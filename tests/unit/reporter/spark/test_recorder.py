@@ -6,22 +6,18 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.wait import wait_until
 from tallystream import ConfigError, MetricRegistry
-from tallystream.kafka.group_offsets import Committed, OffsetsError
+from tallystream.kafka.group_offsets import Committed, OffsetsError, Partition
 from tallystream.spark import monitor
 from tallystream.spark import recorder as recorder_module
 from tallystream.spark.recorder import QueryRecorder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tallystream.kafka.group_offsets import Partition
 
 TAGS = {"query": "scores"}
 

@@ -1,0 +1,301 @@
+"""The loop of a shard: how it begins, its topics, and the end of an epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place
+from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.positions import newest_row
+from tallystream_aggregator.stream.restore import MissingRowsError
+from tallystream_aggregator.table import storage
+
+
+def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
+    """The option `--from`. A kill before the first record, or another option later, changes nothing."""
+    direct = Direct()
+    direct.feed(1, name="early")
+    direct.loop(begin={METRICS: 1}).run_epoch(direct.store, (1, 0), 1)
+    assert direct.published() == {METRICS: 1}
+    direct.feed(2)
+    for store in (Batch(0), direct.store):
+        direct.loop(begin={METRICS: 0}).run_epoch(store, (2, 0), 1)
+    assert direct.published() == {METRICS: 2}
+    assert all(b'"name":"n"' in value for value in direct.values())
+
+
+def test_sums_without_positions_stop_the_loop() -> None:
+    """The topic of the positions was lost. A new table would publish lower counts."""
+    direct = Direct()
+    direct.cluster.append(Place("metrics-agg", 0), b"key", b"{}")
+    with pytest.raises(TallystreamError, match="it has sums, and metrics-table has no positions"):
+        direct.loop().run_epoch(direct.store, (1, 0), 60)
+
+
+def test_a_table_does_not_begin_on_a_topic_whose_rows_were_deleted() -> None:
+    """Later nobody could tell whether its own rows were deleted, too. The topic must be deleted as a whole."""
+    direct = Direct()
+    direct.cluster.append(ROWS, b"key", b"row")
+    direct.cluster.partition(ROWS).delete_before(1)
+    with pytest.raises(MissingRowsError, match="delete the topics metrics-table"):
+        direct.loop().run_epoch(direct.store, (1, 0), 3)
+
+
+def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task() -> None:
+    """Two drivers begin a new table. The sums of the newer one are not those of a table that was lost."""
+    direct = Direct()
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        opened = ["open tallystream-aggregator-0", *["bounds"] * 5]
+        if request == "bounds" and direct.requests[-7:-1] == opened:
+            direct.fail = lambda _: None
+            direct.loop().run_epoch(Batch(0), (2, 0), 1)
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 0), 60)
+
+
+def test_each_step_names_the_task_that_published_it() -> None:
+    """A loop goes on from epoch to epoch. A task of an earlier attempt that wakes up finds a higher claim, and ends."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 5), 1)
+    direct.requests.clear()
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 4), 1)
+    assert not any("open" in request for request in direct.requests)
+
+
+def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
+    """Spark runs a batch again, in the same process, after an epoch that it did not commit."""
+    direct = Direct()
+    loop = direct.loop()
+    assert loop.run_epoch(direct.store, (1, 0), 1).restarts == 1
+    before = direct.store.copy(1)
+    direct.feed(1)
+    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 0
+    assert loop.run_epoch(before, (1, 1), 1).restarts == 1
+    assert loop.run_epoch(before, (1, 2), 1).restarts == 0
+
+
+@pytest.mark.parametrize("aborted", [0, 60, 61, 62, 63, 188, 189, 190, 191, 1_000])
+def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(aborted: int) -> None:
+    """A writer may have failed for a long time. The records are searched backwards in growing ranges without a gap."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    newest = newest_row(direct.broker, ROWS, 0)
+    epoch = direct.cluster.open_writer("tallystream-aggregator-0") or 0
+    direct.cluster.add_partitions("tallystream-aggregator-0", epoch, [ROWS])
+    direct.cluster.produce("tallystream-aggregator-0", epoch, ROWS, [(b"key", b"value")] * aborted)
+    direct.cluster.end("tallystream-aggregator-0", epoch, "abort")
+    direct.flush()
+    assert newest_row(direct.broker, ROWS, 0) == newest
+
+
+OTHER = Place("metrics", 1)
+
+
+def test_the_begin_of_an_added_partition_is_published_though_it_is_empty() -> None:
+    """Otherwise the stored table would be ahead of what is published, and every restart would need the rows."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.create("metrics", 2)
+    loop.run_epoch(direct.store, (1, 1), 10)
+    assert direct.published() == {METRICS: 1, OTHER: 0}
+
+
+def test_an_added_partition_whose_first_records_were_deleted_is_lost_or_skipped() -> None:
+    """A pattern may find a topic that is older than its retention."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, 3, place=OTHER)
+    direct.cluster.partition(OTHER).delete_before(2)
+    with pytest.raises(LostRecordsError, match="has offsets 2 to 3, and 0 is the next"):
+        loop.run_epoch(direct.store, (1, 1), 10)
+    direct.loop(skip_lost=True).run_epoch(direct.store, (1, 2), 10)
+    assert direct.published() == {METRICS: 0, OTHER: 3}
+
+
+def test_skipped_records_are_published_as_read() -> None:
+    """The lag of the group ends, and the stored table is not ahead of what is published."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    loop.close()
+    direct.feed(2, 3)
+    direct.cluster.partition(METRICS).delete_before(3)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    assert direct.published() == {METRICS: 3}
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
+    """Later records have offsets that were read before. So they can't be skipped, and the message does not say so."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    loop = direct.loop(skip_lost=skip_lost)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.partition(METRICS).truncate(2)
+    for one in (loop, direct.loop(skip_lost=skip_lost)):
+        with pytest.raises(LostRecordsError) as raised:
+            one.run_epoch(direct.store, (1, 1), 1)
+        assert "--on-data-loss" not in str(raised.value)
+    assert direct.published() == {METRICS: 3}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
+    """The positions mean nothing in the new one."""
+    direct = Direct()
+    direct.feed(1, 2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.delete("metrics")
+    direct.cluster.create("metrics", 1)
+    direct.feed(*([1] if restart else [1, 2, 3]))
+    with pytest.raises(TopicChangedError, match="begin a new table"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 0.1 if restart else 10)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_sums_whose_topic_was_created_again_stop_the_loop(restart: bool) -> None:
+    """Those that do not change would be missing there for ever, and nobody would know."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.delete(TOPICS.agg)
+    direct.cluster.create(TOPICS.agg, 1)
+    direct.feed(2, name="other")
+    with pytest.raises(TopicChangedError, match=r"metrics-agg: it was deleted .* run tallystream rebuild"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 10)
+
+
+def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None:
+    """They are reported as the next epoch's, which does not begin again."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(1, 2)
+    loop.run_between(direct.after(2))
+    assert direct.published() == {METRICS: 2}
+    report = loop.run_epoch(direct.store, (1, 1), 1)
+    assert (report.records, report.restarts, round(report.seconds)) == (2, 0, 3)
+    direct.cluster.partition(METRICS).delete_before(2)
+    report = direct.loop().run_epoch(direct.store, (1, 2), 1)  # the state has them
+    assert (report.records, report.restarts) == (0, 1)
+
+
+def test_a_loop_does_not_go_on_after_a_stop() -> None:
+    """The stored state is the last thing that a stopped loop does."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.stopped = True
+    direct.feed(1)
+    loop.run_between(direct.after(30))
+    assert direct.published() == {METRICS: 0}
+
+
+def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
+    """It begins again at what is published."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if "write" in request:
+            raise BrokerError(f"{request} failed")
+
+    direct.fail = fail
+    direct.feed(1)
+    loop.run_between(direct.after(30))
+    direct.fail = lambda _: None
+    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark may run the next epoch elsewhere: the loop that went on ends, and begins nothing."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    other = direct.loop()
+    other.run_epoch(direct.store.copy(1), (1, 1), 1)
+    direct.feed(1)
+    direct.requests.clear()
+    loop.run_between(direct.after(30))
+    assert "is fenced" in caplog.text
+    assert "open tallystream-aggregator-0" not in direct.requests
+    other.run_between(direct.after(2))
+    assert direct.published() == {METRICS: 1}
+
+
+class Feeding(Batch):
+    """A store during whose changes records arrive."""
+
+    direct: Direct
+
+    def add(self, number: int, entry: bytes) -> None:
+        """Add an entry."""
+        super().add(number, entry)
+        self.direct.feed(self.direct.cluster.now_ms)
+        self.direct.pass_time(1)
+
+
+def test_steps_go_on_while_a_large_state_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are published at once, and stored, too. After ten seconds the rest is stored first: Spark waits for it."""
+    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
+    direct = Direct()
+    store = Feeding(0)
+    direct.store, store.direct = store, direct
+    for number in range(50):
+        direct.feed(1, name=f"n{number}")
+    loop = direct.loop()
+    report = loop.run_epoch(store, (1, 0), 1)
+    assert direct.published() == {METRICS: report.records}
+    assert 55 < report.records < 65
+    direct.cluster.partition(METRICS).delete_before(report.records)
+    report = direct.loop().run_epoch(store, (1, 1), 1)  # the state has them
+    assert report.restarts == 1
+
+
+def test_a_state_counts_as_before_if_a_step_fails_while_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch ends with the state of the last one, and the next one begins again at what is published."""
+    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
+    monkeypatch.setattr(storage, "COPY_FLOOR", 0)
+    direct = Direct()
+    direct.feed(1, 2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    head = direct.store.head()
+    store = Feeding(0, head, direct.store.entries)
+    direct.store, store.direct = store, direct
+    direct.feed(3)
+    written = len(store.entries)
+
+    def fail(request: str) -> None:
+        if "write" in request and len(store.entries) > written:
+            raise BrokerError(f"{request} failed")
+
+    direct.fail = fail
+    loop.run_epoch(store, (1, 1), 1)
+    assert store.head() == head
+    direct.fail = lambda _: None
+    report = direct.loop().run_epoch(Batch(2, store.head(), store.entries), (1, 2), 1)
+    assert report.restarts == 1
+    assert direct.published() == {METRICS: direct.cluster.partition(METRICS).end}

@@ -1,0 +1,315 @@
+"""`doctor`: its findings, and the checks of brokers and stores."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from support.commands import call
+from support.otlp_receiver import Receiver
+from support.stores import NOW_MS, write
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.lease import GROUP
+from tallystream_aggregator.kafka.topics import Topics, policies
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_cli.commands.doctor import as_json, as_table
+from tallystream_cli.doctor import broker, permissions, store
+from tallystream_cli.doctor.broker import Brokers
+from tallystream_cli.doctor.findings import Finding, failed, guarded, not_checked, ok
+from tallystream_cli.doctor.run import package
+from tallystream_cli.options import unwritable
+from tallystream_cli.permissions import PERMISSIONS
+
+FINDINGS = [ok("Python", "3.11"), failed("broker", "none", "start it"), not_checked("store", "none is named")]
+
+
+def test_each_finding_is_a_line_with_its_remedy() -> None:
+    """The last line has the number of each status."""
+    assert as_table(FINDINGS).splitlines() == [
+        "status       check   finding",
+        "ok           Python  3.11",
+        "failed       broker  none → start it",
+        "not checked  store   none is named",
+        "1 ok, 1 failed, 1 not checked",
+    ]
+    output = json.loads(as_json(FINDINGS))
+    assert output["ok"] is False
+    assert output["findings"][1] == {"status": "failed", "check": "broker", "found": "none", "remedy": "start it"}
+
+
+def test_a_check_that_raises_is_a_finding() -> None:
+    """An error of a setting has its remedy, any other error its text."""
+
+    def wrong() -> Iterator[Finding]:
+        raise ConfigError("--x", "1", "give 2")
+        yield
+
+    def damaged() -> Iterator[Finding]:
+        raise OSError(5, "Input/output error")
+        yield
+
+    assert guarded("c", wrong) == [failed("c", "--x: 1", "give 2")]
+    (found,) = guarded("c", damaged)
+    assert (found.status, found.found) == ("failed", "[Errno 5] Input/output error")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--store", "nonsense"),
+        ("--command", "nonsense"),
+        ("--kafka", "nonsense"),
+        ("--kafka", "no.such.option=1"),
+        ("--topic-prefix", "/"),
+    ],
+)
+def test_a_wrong_option_has_exit_code_2(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is checked, and one line names the option."""
+    assert call(monkeypatch, "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(arguments[0])
+
+
+def test_a_missing_package_is_a_warning() -> None:
+    """Without PySpark or Streamlit, as in the images, other commands run."""
+    assert package("page", "no_such_package", "the page", "install it").status == "warning"
+    assert package("Spark", "pyspark", "aggregate", "install it").status == "ok"
+
+
+NAMES = Topics("p-")
+ALL = {"READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"}
+POLICIES = policies(NAMES)
+
+
+def topic(partitions: int = 1, *, operations: set[str] = ALL, leader: int = 1) -> Any:
+    """Return the description of a topic."""
+    numbered = [SimpleNamespace(id=number, leader=SimpleNamespace(id=leader)) for number in range(partitions)]
+    return SimpleNamespace(partitions=numbered, authorized_operations=[SimpleNamespace(name=one) for one in operations])
+
+
+def group(*members: tuple[str, list[int]], operations: set[str] = ALL) -> Any:
+    """Return the description of a group; members are hosts and partitions."""
+    found = [
+        SimpleNamespace(host=f"/{host}", assignment=SimpleNamespace(topic_partitions=assigned))
+        for host, assigned in members
+    ]
+    return SimpleNamespace(members=found, authorized_operations=[SimpleNamespace(name=one) for one in operations])
+
+
+def cluster(**changes: Any) -> Brokers:
+    """Return brokers with all topics and groups, as the aggregator creates them, on which everything is allowed."""
+    groups = {name: group() for name in permissions.group_names(NAMES.prefix)}
+    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, groups)
+    return replace(made, **changes)
+
+
+def with_topic(name: str, changed: Any) -> Brokers:
+    """Return the brokers with one changed topic."""
+    return cluster(topics={**cluster().topics, name: changed})
+
+
+def finding_of(found: Brokers, name: str) -> Any:
+    """Return the finding about one topic."""
+    return next(one for one in broker.topics(found, NAMES) if one.check == f"topic {name}")
+
+
+def test_topics_as_the_aggregator_creates_them_are_ok() -> None:
+    """One line for each topic."""
+    findings = list(broker.topics(cluster(), NAMES))
+    assert [(one.status, one.check) for one in findings] == [("ok", f"topic {name}") for name in POLICIES]
+
+
+def test_missing_topics_are_a_warning_before_the_first_start_only() -> None:
+    """Without any topic nothing has run yet; a single missing one is an error."""
+    (none,) = broker.topics(cluster(topics={}), NAMES)
+    assert none.status == "warning"
+    rest = {name: found for name, found in cluster().topics.items() if name != NAMES.ledger}
+    assert finding_of(cluster(topics=rest), NAMES.ledger).status == "failed"
+    assert finding_of(cluster(topics=rest, refused=frozenset([NAMES.ledger])), NAMES.ledger).status == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "status"),
+    [
+        ("cleanup.policy", "compact", "failed"),
+        ("message.timestamp.type", "CreateTime", "failed"),
+        ("retention.ms", "1000", "warning"),
+        ("retention.ms", "604800001", "ok"),
+        ("retention.ms", "-1", "ok"),
+    ],
+)
+def test_a_configuration_is_compared_with_the_policy(key: str, value: str, status: str) -> None:
+    """A wrong word fails, a lower number is a warning, and a higher one is the operator's choice."""
+    found = finding_of(
+        cluster(configs=POLICIES | {NAMES.metrics: POLICIES[NAMES.metrics] | {key: value}}), NAMES.metrics
+    )
+    assert found.status == status
+    assert (f"--add-config {key}=" in found.remedy) is (status != "ok")
+
+
+def test_an_unreadable_configuration_is_not_checked() -> None:
+    """The permission to see it is named."""
+    found = finding_of(cluster(configs={}), NAMES.agg)
+    assert (found.status, found.remedy) == ("not checked", "allow DescribeConfigs on p-metrics-agg")
+
+
+def test_partitions() -> None:
+    """A missing leader fails, and so does a second partition of a topic that must have one."""
+    assert finding_of(with_topic(NAMES.metrics, topic(leader=-1)), NAMES.metrics).status == "failed"
+    assert finding_of(with_topic(NAMES.agg, topic(2)), NAMES.agg).status == "failed"
+    assert finding_of(with_topic(NAMES.metrics, topic(2)), NAMES.metrics).status == "ok"
+
+
+def test_the_lease_tells_whether_an_aggregator_runs() -> None:
+    """Its holder is named. Without one, nothing is summed."""
+    held = {NAMES.prefix + GROUP: group(("10.0.0.7", [0]), ("10.0.0.8", []))}
+    running = broker.lease(cluster(groups=held), NAMES)
+    assert (running.status, running.found) == ("ok", "one runs on 10.0.0.7 and has the lease, 1 other waiting")
+    assert broker.lease(cluster(), NAMES).status == "warning"
+    refused = cluster(groups={}, refused=frozenset([NAMES.prefix + GROUP]))
+    assert broker.lease(refused, NAMES).status == "not checked"
+
+
+def test_a_table_of_one_shard_has_no_topic_for_shards() -> None:
+    """It is not missed."""
+    rest = {name: found for name, found in cluster().topics.items() if name != NAMES.shards}
+    assert {one.status for one in broker.topics(cluster(topics=rest), NAMES)} == {"ok"}
+    assert permissions.of_command(cluster(topics=rest), NAMES, "aggregate").found == "complete"
+
+
+@pytest.mark.parametrize(
+    ("opened", "status", "text"),
+    [
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "not checked", "may not use"),
+        ("INVALID_TRANSACTION_TIMEOUT", "failed", "transaction.max.timeout.ms of the brokers is not 30000"),
+        ("_TIMED_OUT", "failed", "_TIMED_OUT"),
+        ("", "ok", "they can be begun"),
+    ],
+)
+def test_transactions(opened: str, status: str, text: str) -> None:
+    """The brokers must allow the timeout of our transactions."""
+    finding = broker.transactions(cluster(transactions=opened))
+    assert (finding.status, text in finding.found) == (status, True), finding
+
+
+def test_the_permission_to_use_the_transactional_ids() -> None:
+    """Only opening one tells it."""
+    refused = permissions.of_command(cluster(transactions="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), NAMES, "aggregate")
+    assert refused.found == "this user lacks Write/Describe on transactional ID p-tallystream-aggregator-*"
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(one.command for one in PERMISSIONS))
+def test_a_user_who_may_do_everything_may_run_each_command(command: str) -> None:
+    """No permission is missing."""
+    assert permissions.of_command(cluster(), NAMES, command).status == "ok"
+
+
+def test_each_missing_permission_is_named() -> None:
+    """The operation and the topic or group are named, with the prefix of the system."""
+    found = permissions.of_command(with_topic(NAMES.agg, topic(operations=ALL - {"WRITE"})), NAMES, "aggregate")
+    assert (found.status, found.found) == ("failed", "this user lacks Write on topic p-metrics-agg")
+    groups = {**cluster().groups, permissions.EXAMPLE: group(operations=set())}
+    found = permissions.of_command(cluster(groups=groups), NAMES, "lag collect")
+    assert found.found == "this user lacks Describe on group *"
+    hidden = cluster(refused=frozenset(["p-tallystream-shipper"]))
+    assert "Read on group p-tallystream-shipper" in permissions.of_command(hidden, NAMES, "ship").found
+
+
+def test_the_permission_to_create_an_existing_topic_is_not_needed() -> None:
+    """Commands create only missing topics."""
+    may_not_create = {name: topic(operations=ALL - {"CREATE"}) for name in POLICIES}
+    assert permissions.of_command(cluster(topics=may_not_create), NAMES, "aggregate").status == "ok"
+
+
+def test_what_can_not_be_asked_for_is_not_missing() -> None:
+    """Before the first start topics can't be asked for."""
+    found = permissions.of_command(cluster(topics={}), NAMES, "aggregate")
+    assert (found.status, "topic p-metrics-agg" in found.found) == ("ok", True)
+    assert permissions.of_command(cluster(topics={}), NAMES, "reporter").status == "not checked"
+
+
+REFUSED = ConfigError("INFLUXDB_TOKEN", "***", "InfluxDB refuses it")
+
+
+def statuses(path: Path) -> dict[str, str]:
+    """Return the statuses of the checks of a local store."""
+    return {one.check: str(one.status) for one in store.local(StoreSettings.parse(f"local:{path}", env={}))}
+
+
+def test_a_local_store_is_read_without_a_change(tmp_path: Path) -> None:
+    """A store is recognized, and a missing one is not created."""
+    path = tmp_path / "store.db"
+    assert statuses(path)["store"] == "ok"
+    assert list(tmp_path.iterdir()) == []
+    write(StoreSettings.parse(f"local:{path}", env={}), [Point("m", {}, {"v": 1}, NOW_MS)])
+    before = path.read_bytes()
+    assert set(statuses(path).values()) == {"ok"}
+    assert path.read_bytes() == before
+
+
+def test_another_file_is_no_store(tmp_path: Path) -> None:
+    """A file of another program is a wrong setting."""
+    path = tmp_path / "store.db"
+    path.write_bytes(b"#!/bin/sh\n" * 100)
+    with pytest.raises(ConfigError, match="it is not a store"):
+        statuses(path)
+
+
+def test_nothing_can_be_written_below_a_file(tmp_path: Path) -> None:
+    """A path whose folder is a file can't be created; one whose folders are missing can."""
+    (tmp_path / "file").write_bytes(b"")
+    assert unwritable(tmp_path / "file" / "store.db")
+    assert not unwritable(tmp_path / "new" / "store.db")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("errors", "commands", "status"),
+    [
+        ((None, None), ["lag collect", "ship"], "ok"),
+        ((None, REFUSED), ["page"], "ok"),
+        ((None, REFUSED), [], "ok"),
+        ((None, REFUSED), ["ship"], "failed"),
+        ((REFUSED, None), ["lag collect"], "failed"),
+        ((REFUSED, REFUSED), [], "failed"),
+    ],
+)
+def test_a_token_needs_the_rights_of_the_commands(
+    errors: tuple[ConfigError | None, ConfigError | None], commands: list[str], status: str
+) -> None:
+    """Without named commands one right is enough, because each command can have its own token."""
+    settings = StoreSettings.parse("influxdb:http://i:8086", token="t", org="o", env={})
+    assert store.rights(dict(zip(("read", "write"), errors, strict=True)), settings, commands).status == status
+
+
+def test_an_otlp_receiver_must_answer() -> None:
+    """An answer is ok, a closed port fails, and Prometheus' address is the shipper's own."""
+    with Receiver() as receiver:
+        settings = StoreSettings.parse(f"otlp:http://{receiver.address}", env={})
+        (found,) = store.check_store(settings, [])
+        assert found.status == "ok"
+    with pytest.raises(SinkUnavailableError):
+        list(store.check_store(settings, []))
+    (scraped,) = store.check_store(StoreSettings.parse("prometheus:9464", env={}), [])
+    assert scraped.status == "not checked"
+
+
+def test_an_influxdb_that_does_not_answer_is_one_failed_check() -> None:
+    """Its token is in no text."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    settings = StoreSettings.parse(f"influxdb:http://127.0.0.1:{port}", token="s3cret", org="o", env={})
+    (found,) = store.check_store(settings, [])
+    assert (found.status, found.check) == ("failed", "store")
+    assert "s3cret" not in str(found)

@@ -1,0 +1,197 @@
+"""The commands by their options and outputs: lag, forget, dashboards push."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from support.grafana_push import ENV, TOKEN, save_as_person
+from support.grafana_stub import GrafanaStub
+from support.lag import Rounds, group, round_of
+from support.malformed import INVALID_TIMES
+from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs import forget
+from tallystream_aggregator.jobs.forget import Plan, RemovedLife
+from tallystream_aggregator.kafka.clients import Cluster
+from tallystream_aggregator.shutdown import stop_on_signals
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_aggregator.table.records.decode import Forget
+from tallystream_cli import main
+from tallystream_cli import options as o
+from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
+from tallystream_dashboards.grafana.push import PushRefusedError
+
+AT_MS = 1_795_168_800_000
+"""2026-11-20T10:00 UTC in epoch ms"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    """A store in which the group `billing` has stopped with a lag of 880 records at ten o'clock."""
+    store = LocalStore(tmp_path / "store.db", retention_ms=0)
+    store.setup()
+    rounds = Rounds()
+    for ago in range(300, -1, -2):
+        end = 9_900 - ago * 10
+        store.write(rounds.points(round_of(group("billing", (min(9_020, end), end), members=0)), AT_MS - ago * 1000))
+    store.close()
+    return f"local:{tmp_path / 'store.db'}"
+
+
+@pytest.mark.parametrize("words", [["lag"], ["lag", "billing"], ["lag", "show", "billing"]])
+def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
+    """`lag`, `lag GROUP` and `lag show GROUP` are the same command; the exit code for a stopped group is 2."""
+    shown = CliRunner().invoke(main.app, [*words, "--store", spec, "--at", "2026-11-20T10:00"])
+    assert "billing" in shown.stdout
+    assert "ERR" in shown.stdout
+    assert shown.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
+def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
+    """It does not depend on the time zone of the machine."""
+    assert o.at_ms(text) == AT_MS
+
+
+@pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
+def test_an_invalid_time_is_rejected(text: str) -> None:
+    """The error names the option and the value."""
+    with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):
+        o.at_ms(text)
+
+
+PLAN = Plan(
+    [],
+    [RemovedLife("shop", "app-1", "01", "living", metrics=3)],
+    [("shop", "[b]orders", "counter", (("site", "x"),))],
+)
+
+
+def test_lives_and_metrics_are_as_text() -> None:
+    """A note says which counts come back or stay."""
+    text = as_text(PLAN, of_instance=True)
+    for words in ("app-1", "living", "[b]orders site=x"):
+        assert words in text
+    assert "their next snapshot brings their counts back" in text
+    assert "forgotten lives counted stays" in text
+    assert "forgotten lives counted stays" not in as_text(PLAN, of_instance=False)
+
+
+def test_the_tables_are_limited() -> None:
+    """Their numbers of rows are printed then."""
+    text = as_text(PLAN._replace(lives=PLAN.lives * (MAX_ROWS + 5)), of_instance=True)
+    assert "and more: --json has all 25 lives and 1 sums" in text
+
+
+def test_json_has_everything() -> None:
+    """The object has the lives, and the sums that lose something."""
+    assert as_dict(PLAN, published=False) == {
+        "published": False,
+        "lives": [{"app": "shop", "instance": "app-1", "life": "01", "state": "living", "metrics": 3}],
+        "sums": [{"app": "shop", "name": "[b]orders", "type": "counter", "tags": {"site": "x"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--instance is not set; name the instance whose lives are removed, or a metric with --metric"),
+        (["--instance", "a", "--metric", "b"], "--metric: 'b' can't be used; leave it out, or --instance a"),
+        (["--metric", "a", "--life", "x"], "--life: 'x' can't be used; give it with --instance"),
+        (["--instance", "a", "--type", "counter"], "--type: 'counter' can't be used; give it with --metric"),
+        (["--instance", "a", "--tag", "b=c"], "--tag: {'b': 'c'} can't be used; give it with --metric"),
+        (["--metric", "a", "--tag", "b"], "--tag: 'b' can't be used; give NAME=VALUE"),
+        (["--metric", "a", "--type", "gage"], "the type is not one of counter"),
+        (["--instance", "a", "--life", "x"], "matching regex"),
+        (["--metric", "a", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_options_that_do_not_go_together_are_rejected(arguments: list[str], message: str) -> None:
+    """The error comes before any request to a broker."""
+    result = CliRunner().invoke(main.app, ["forget", *arguments])
+    assert isinstance(result.exception, ConfigError)
+    assert message in str(result.exception)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_table_is_read_publishes_nothing(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C and SIGTERM both end the command with code 130 and a message."""
+
+    def read_plan(*_: object) -> Plan:
+        signal.raise_signal(number)
+        threading.Event().wait(60)  # with other threads, Python may call the handler a little later
+        return PLAN
+
+    monkeypatch.setattr(forget, "read_plan", read_plan)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        result = CliRunner().invoke(main.app, ["forget", "--metric", "a", "--yes"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 130
+    assert result.stderr == "stopped: nothing is published\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_record_publishes_nothing(number: signal.Signals) -> None:
+    """No request is sent to a broker."""
+    messages: list[str] = []
+    with stop_on_signals() as stop:
+        signal.raise_signal(number)
+        assert stop.wait(60)
+        settings = forget.ForgetSettings(Cluster("127.0.0.1:1"), Forget(metric="a"))
+        assert not forget.publish(settings, PLAN, messages.append, stop)
+    assert messages == ["stopped: nothing is published"]
+
+
+@pytest.fixture
+def grafana(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrafanaStub]:
+    """A stub of Grafana; its token is in the environment."""
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    with GrafanaStub(TOKEN) as stub:
+        yield stub
+    assert stub.problems == []
+
+
+def push(grafana: GrafanaStub, *options: str) -> Any:
+    """Run the command."""
+    return CliRunner().invoke(main.app, ["dashboards", "push", "--grafana-url", grafana.url, *options])
+
+
+def test_push_applies_the_options(grafana: GrafanaStub) -> None:
+    """The pushed objects have the options' values. A dry run writes nothing."""
+    options = ["--flavour=prometheus", "--uid-prefix=mine", "--folder=Mine", "--datasource-uid=tallystream-prometheus"]
+    assert push(grafana, *options, "--dry-run").exit_code == 0
+    assert grafana.writes == []
+    assert push(grafana, *options, "--contact-point=On call", "--threshold=lag-seconds=60").exit_code == 0
+    assert grafana.state.folders["mine-folder"]["title"] == "Mine"
+    rule = grafana.state.rules["mine-lag-seconds"]
+    assert rule["notification_settings"] == {"receiver": "On call"}
+    assert "more than 60 s behind" in rule["annotations"]["description"]
+
+
+def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
+    """By default the push is refused; --force overwrites the change. A dry run has exit code 1."""
+    push(grafana)
+    save_as_person(grafana, "tallystream-lag", "My lag")
+    assert isinstance(push(grafana).exception, PushRefusedError)
+    assert push(grafana, "--dry-run").exit_code == 1
+    assert push(grafana, "--force").exit_code == 0
+    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] != "My lag"
+
+
+def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:
+    """Every user of the machine can read a command line."""
+    shown = CliRunner().invoke(main.app, ["dashboards", "push", "--help"]).stdout
+    assert "--grafana-url" in shown
+    assert "--token" not in shown

@@ -1,0 +1,245 @@
+"""Histograms and timers: their values, their sums and their samples."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+from threading import Lock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream.metrics.histogram import BUFFER, MAX_PENDING
+from tallystream.metrics.sampling import QUANTILES, DecayingReservoir, weighted_view
+from tallystream.testing import InMemoryReporter, ManualClock
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.001e150, -1e200, 10**151])
+def test_a_histogram_rejects_values_that_are_not_finite_or_too_large(registry: MetricRegistry, bad: float) -> None:
+    """The error for NaN, infinity or a magnitude above 1e150 names the histogram."""
+    with pytest.raises(ValueError, match="'h' can't take"):
+        registry.histogram("h").update(bad)
+    with pytest.raises(ValueError, match="'t' can't take"):
+        registry.timer("t").update(bad)
+    assert registry.histogram("h").count == registry.timer("t").count == 0
+
+
+def test_a_timer_measures_blocks_and_functions(registry: MetricRegistry, clock: ManualClock) -> None:
+    """time() and the decorator also measure code that raises; `elapsed` is set afterwards."""
+    timer = registry.timer("t")
+    with timer.time() as timing:
+        clock.advance(2)
+    assert timing.elapsed == 2
+
+    @timer
+    def fail(seconds: float) -> None:
+        """Raise an error after some time."""
+        clock.advance(seconds)
+        raise KeyError(seconds)
+
+    with pytest.raises(KeyError):
+        fail(3)
+    assert fail.__doc__ == "Raise an error after some time."
+    read = timer.read()
+    assert (read.count, read.sum, read.min, read.max) == (2, 5, 2, 3)
+    assert read.mean_rate == pytest.approx(2 / 5)
+    with pytest.raises(ValueError, match="a duration is not negative"):
+        timer.update(-0.1)
+
+
+def test_a_timer_measures_asynchronous_blocks(registry: MetricRegistry, clock: ManualClock) -> None:
+    """`async with` works like `with`."""
+
+    async def main() -> None:
+        async with registry.timer("t").time() as timing:
+            await asyncio.sleep(0)
+            clock.advance(2)
+        assert timing.elapsed == 2
+
+    asyncio.run(main())
+    assert registry.timer("t").read().sum == 2
+
+
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_without_values_there_is_no_min_and_no_max(registry: MetricRegistry, kind: str) -> None:
+    """The record has a count of zero, and neither min nor max."""
+    read = getattr(registry, kind)("d").read()
+    assert (read.count, read.sum, read.min, read.max) == (0, 0.0, None, None)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_an_update_waits_only_if_many_values_are_buffered(registry: MetricRegistry, kind: str) -> None:
+    """While a thread processes the buffer, others add to it up to a limit, so that memory is limited."""
+
+    class HeldLock:
+        """A lock that another thread holds until it is waited for."""
+
+        def __init__(self) -> None:
+            self.blocking: list[bool] = []
+
+        def acquire(self, blocking: bool = True) -> bool:
+            self.blocking.append(blocking)
+            return blocking
+
+        def release(self) -> None:
+            pass
+
+    metric = getattr(registry, kind)("d")
+    metric._lock = lock = HeldLock()
+    for _ in range(MAX_PENDING):
+        assert True not in lock.blocking
+        metric.update(1.0)
+    assert lock.blocking == [False] * (MAX_PENDING - BUFFER) + [True]
+    assert metric._buffer == []
+    metric._lock = Lock()
+    assert metric.read().sum == metric.count == MAX_PENDING
+
+
+@given(st.lists(st.floats(-1e150, 1e150), max_size=60), st.integers(1, BUFFER - 1))
+def test_the_sum_is_that_of_all_values(values: list[float], together: int) -> None:
+    """Within the rounding errors of the steps, also for the largest values."""
+    metric, passed = MetricRegistry("a").histogram("h"), Fraction()
+    for at, value in enumerate(values):
+        metric.update(value)
+        passed += abs(Fraction(value))
+        if at % together == 0:
+            metric.count  # noqa: B018 - the access processes the buffered values
+    total = sum(map(Fraction, values))
+    assert abs(Fraction(metric.read().sum) - total) <= passed * len(values) / 2**50 + Fraction(1, 2**1070)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_view_of_the_largest_values_is_finite(*, sampled: bool) -> None:
+    """Mean and deviation are finite, since squares and sums are."""
+    registry = MetricRegistry("a", clock=ManualClock())
+    if sampled:
+        registry.keep_samples()
+    histogram, large = registry.histogram("h"), 1e150
+    for value in (large, -large, large, large):
+        histogram.update(value)
+    seen = histogram.view()
+    assert seen is not None
+    assert all(math.isfinite(each) for each in seen)
+    assert seen.mean == pytest.approx(large / 2)
+    assert seen.stddev == pytest.approx(large, rel=0.15)  # of a sample, or of all values
+
+
+VALUES = st.floats(-1e6, 1e6)
+PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
+
+
+@given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
+def test_decaying_weights_follow_the_formula(paced: list[tuple[float, int]]) -> None:
+    """The ratio of two weights is exp(alpha * the time between the values)."""
+    reservoir, now, seen = DecayingReservoir(1000, 0.015), 0.0, dict[float, float]()
+    for pause, number in paced:
+        now += pause
+        batch = [float(len(seen) + i) for i in range(number)]
+        reservoir.update(batch, now)
+        seen.update(dict.fromkeys(batch, now))
+    found = dict(reservoir.sample())
+    last = max(seen.values(), default=0.0)
+    for value, when in seen.items():
+        share = math.exp(-0.015 * (last - when))
+        assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
+    assert found.keys() == seen.keys()
+
+
+LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()), max_size=20)
+
+
+@given(LARGE, st.integers(1, 50), st.integers())
+def test_a_decaying_sample_keeps_the_highest_priorities(
+    paced: list[tuple[float, int, bool]], size: int, seed: int
+) -> None:
+    """Read rarely or often_read, over hours, it keeps the values with the formula's highest priorities."""
+    reservoir, draw = DecayingReservoir(size, 0.015, Random(seed).random), Random(seed).random
+    now, everything = 0.0, list[tuple[float, float]]()
+    for pause, number, look in paced:
+        now += pause
+        batch = [float(len(everything) + i) for i in range(number)]
+        reservoir.update(batch, now)
+        # The logarithm of exp(alpha * time) / u.
+        everything += [(0.015 * now - math.log(1 - draw()), value) for value in batch]
+        if look:
+            reservoir.view()
+    highest = sorted(everything)[-size:]
+    assert sorted(value for value, _ in reservoir.sample()) == sorted(value for _, value in highest)
+
+
+@given(PACED, st.integers(1, 20), st.integers())
+@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # exactly half of the weight is on zero
+def test_a_decaying_view_is_computed_from_its_sample(
+    paced: list[tuple[float, list[float]]], size: int, seed: int
+) -> None:
+    """The view has the statistics of the sample's pairs, also for equal values and over hours."""
+    reservoir, now = DecayingReservoir(size, 0.015, Random(seed).random), 0.0
+    for pause, batch in paced:
+        now += pause * 100
+        reservoir.update([round(value, -6) for value in batch] + batch, now)
+    pairs = sorted(reservoir.sample())
+    assert len(pairs) <= size
+    held, found = reservoir.view(), weighted_view(pairs)
+    assert (held is None) == (found is None) == (not pairs)
+    if held and found:
+        assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
+        total = sum(weight for _, weight in pairs)
+        for name, share in QUANTILES.items():
+            # If the weights up to a value are exactly the share, rounding decides between it and the next one.
+            for at in (getattr(held, name), getattr(found, name)):
+                assert sum(weight for value, weight in pairs if value < at) <= (share + 1e-9) * total
+                assert sum(weight for value, weight in pairs if value <= at) >= (share - 1e-9) * total
+        mean = sum(value * weight for value, weight in pairs) / total
+        deviation = math.sqrt(sum(weight * (value - mean) ** 2 for value, weight in pairs) / total)
+        assert (found.mean, found.stddev) == pytest.approx((mean, deviation), rel=1e-6, abs=1e-3)
+
+
+@pytest.mark.parametrize("make", ["histogram", "timer"])
+def test_without_a_sample_the_view_is_computed_from_the_sketch(make: str) -> None:
+    """It is of all values, each quantile within 1 %."""
+    clock = ManualClock()
+    registry = MetricRegistry("a", clock=clock)
+    metric = getattr(registry, make)("m")
+    assert metric.view() is metric.read().p50 is None
+    metric.update(3.3)
+    assert metric.view() == (3.3, 0, 3.3, 3.3, 3.3, 3.3, 3.3, 3.3)
+    for number in range(1, 10_001):
+        metric.update(number)
+        clock.advance(1)
+    found = metric.view()
+    assert found.mean == metric.read().mean == metric.read().sum / 10_001
+    assert found.stddev == pytest.approx(2886.75, rel=0.01)
+    assert found[2:] == pytest.approx([5000, 7500, 9500, 9800, 9900, 9990], rel=0.0109)
+    assert max(found) <= 10_000
+
+
+REPORTERS: dict[str, Callable[[MetricRegistry], object]] = {
+    "a local reporter": InMemoryReporter,
+    "local_stats": lambda registry: KafkaReporter(registry, bootstrap_servers="b", instance="i", local_stats=True),
+}
+
+
+@pytest.mark.parametrize("shown_by", REPORTERS.values(), ids=REPORTERS)
+def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricRegistry], object]) -> None:
+    """Also in metrics that are created later and after a fork; not for a reporter that shows none."""
+    registry = MetricRegistry("a", clock=ManualClock())
+    KafkaReporter(registry, bootstrap_servers="b", instance="i", topic="other")
+    early = registry.histogram("early")
+    early.update(7)
+    assert early.view() == (7, 0, 7, 7, 7, 7, 7, 7)
+    shown_by(registry)
+    late = registry.child("child").timer("late")
+    assert early.view() is early.read().p50 is late.view() is None
+    for metric in (early, late):
+        for number in range(1, 1001):
+            metric.update(number)
+        assert metric.read().p50 == 500
+        metric.reset_after_fork()
+        for value in (1.0, 2.0, 3.0):
+            metric.update(value)
+        assert metric.read().p50 == 2.0  # not within 1 %

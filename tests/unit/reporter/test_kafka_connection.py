@@ -1,0 +1,339 @@
+"""The Kafka reporter and its brokers: its destination, brokers that can't be reached, and its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from support.scripted_producer import KafkaBench, ScriptedProducer, counts
+from tallystream import ConfigError, KafkaReporter, MetricRegistry
+from tallystream.record import Position
+from tallystream.testing import ManualClock
+
+
+def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:
+    """A second reporter, or another instance ID, is rejected, since it would count twice."""
+    bench = KafkaBench()
+    assert bench.reporter.report_now()
+    with pytest.raises(ConfigError, match="another reporter reports it to 'metrics'"):
+        bench.make().report_now()
+    assert bench.make(topic="other").report_now()
+    assert bench.reporter.stop()
+    with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
+        bench.make(instance="i-2").report_now()
+    assert bench.make().report_now()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_renamed_registry_gets_a_new_life(*, in_order: bool) -> None:
+    """A life belongs to one app; what the old app has is not published again."""
+    bench = KafkaBench()
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    bench.producers[0].deliveries = [True] * in_order
+    assert bench.reporter.stop() is in_order
+    bench.registry.app = "renamed"
+    bench.counter.inc(2)
+    other = bench.make()
+    assert other.report_now()
+    assert [s.app for s in bench.snapshots] == ["app", "app", "renamed"]
+    assert bench.snapshots[-1].life != bench.snapshots[0].life
+    assert counts(bench.snapshots) == [5, 5, 2]
+    bench.registry.app = "again"  # while it is reported
+    assert other.report_now()
+    assert (bench.snapshots[-1].app, counts(bench.snapshots)[-1]) == ("again", 0)
+
+
+def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None:
+    """The positions cover what the new app counted, so nothing seems processed twice."""
+    bench = KafkaBench()
+    position = bench.registry.position("t", 0)
+
+    def process(start: int, end: int) -> None:
+        bench.counter.inc(end - start)
+        position.advance(start, end)
+
+    process(0, 100)
+    assert bench.reporter.report_now()
+    bench.registry.app = "new"
+    process(100, 110)
+    assert bench.reporter.report_now()
+    assert bench.reporter.stop()
+    process(110, 115)
+    assert bench.reporter.report_now()
+    covered = [(m.start, m.position) for s in bench.snapshots for m in s.metrics if isinstance(m, Position)]
+    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
+    assert counts(bench.snapshots) == [100, 10, 10, 5]
+
+
+def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread logs one error and sends nothing; it can be started again when the other one has stopped."""
+    bench = KafkaBench(interval=0.01)
+    bench.counter.inc(5)
+    assert bench.reporter.report_now()
+    other = bench.make(bootstrap_servers="other:9092", interval=0.01).start()
+    assert other._thread is not None
+    bench.clock.advance(1)
+    other._thread._thread.join(10)
+    assert not other._thread._thread.is_alive()
+    assert not other._connection.is_open
+    assert other.failures == 1
+    assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
+    assert counts(bench.snapshots) == [5]
+    other.restart_in_child()
+    assert other._thread is None
+    assert other.stop()
+    assert bench.reporter.stop()
+    bench.counter.inc(2)
+    with other:
+        pass
+    assert counts(bench.snapshots)[-1] == 2
+
+
+def test_reporters_to_two_clusters_report_everything_to_both() -> None:
+    """The same topic of another cluster is another destination, also if an address changes its cluster."""
+    bench = KafkaBench()
+    bench.clusters["other:9092"] = "c-2"
+    other = bench.make(bootstrap_servers="other:9092", instance="i-2")
+    bench.counter.inc(3)
+    assert bench.reporter.report_now()
+    assert other.report_now()
+    assert counts(bench.snapshots) == [3, 3]
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-3"
+    assert other.report_now()
+    assert counts(bench.snapshots)[-1] == 3
+    assert other.stop()
+    bench.clusters["other:9092"] = "c-2"
+    bench.counter.inc(2)
+    assert other.report_now()
+    assert counts(bench.snapshots)[-1] == 2
+
+
+def test_nothing_is_sent_before_the_cluster_is_known() -> None:
+    """Without a broker start() returns, and report_now() and stop() return False in time."""
+    bench = KafkaBench(interval=3600)
+    bench.clusters["b:9092"] = bench.clusters["other:9092"] = None
+    other = bench.make(bootstrap_servers="other:9092")
+    for reporter in (bench.reporter, other):
+        reporter._open()
+        assert reporter._report()
+        begin = bench.clock.monotonic()
+        assert not reporter.report_now(timeout=3)
+        assert bench.clock.monotonic() - begin == pytest.approx(3)
+    assert bench.snapshots == []
+    bench.counter.inc(4)
+    bench.producers[1].cluster = "c-1"
+    assert other._report()
+    assert counts(bench.snapshots) == [4]
+    bench.producers[0].cluster = "c-1"
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.reporter.report_now()
+    assert counts(bench.snapshots) == [4]
+
+
+def test_brokers_without_a_cluster_id_are_compared_by_address() -> None:
+    """Some servers with Kafka's protocol have no cluster ID: an equal address is the same destination."""
+    bench = KafkaBench()
+    bench.clusters.update({"b:9092": "", "other:9092": ""})
+    assert bench.reporter.report_now()
+    assert bench.make(bootstrap_servers="other:9092").report_now()
+    with pytest.raises(ConfigError, match="another reporter"):
+        bench.make().report_now()
+
+
+REFUSED = KafkaError(KafkaError._TRANSPORT, "Connection refused")
+DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+
+
+def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """After ten seconds: one line with the address and the reason, one failure, and `connected` is False."""
+    caplog.set_level(logging.INFO, "tallystream")
+    bench = KafkaBench(interval=1.0)
+    reporter = bench.reporter
+    reporter._ensure_open()
+    bench.producers[0].deliveries = []
+
+    def seconds(number: int) -> list[str]:
+        caplog.clear()
+        for _ in range(number):
+            bench.clock.advance(1)
+            reporter._report()
+        return [record.getMessage() for record in caplog.records if record.name == "tallystream"]
+
+    reporter._report()
+    for error in (REFUSED, DOWN):
+        bench.errors[0](error)
+    assert seconds(9) == []
+    assert (reporter.connected, reporter.failures) == (False, 0)
+    message = "no metrics have arrived at b:9092 for 10 s: Connection refused"
+    assert seconds(30) == [message]
+    assert (reporter.connected, reporter.failures, reporter.last_error) == (False, 1, message)
+    bench.producers[0].deliveries = [True]
+    assert seconds(1) == ["metrics arrive at b:9092 again"]
+    assert reporter.connected
+    assert seconds(20)[0].startswith("no metrics have arrived at b:9092 for 10 s")
+    assert (reporter.connected, reporter.failures) == (False, 2)
+    reporter.stop(timeout=1)
+    reporter._open()
+    bench.producers[1].deliveries = []
+    assert seconds(9) == []
+
+
+def test_connected() -> None:
+    """It is True from an acknowledgement until an error of librdkafka or the end."""
+    bench = KafkaBench()
+    assert not bench.reporter.connected
+    assert bench.reporter.report_now()
+    assert bench.reporter.connected
+    bench.errors[0](DOWN)
+    assert not bench.reporter.connected
+    assert bench.reporter.report_now()
+    assert bench.reporter.connected
+    assert bench.reporter.stop()
+    assert not bench.reporter.connected
+
+
+@pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # one of five seconds is reserved for closing
+def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
+    caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
+) -> None:
+    """stop() logs that nothing was reported; a broker that was reached before is waited for."""
+    bench = KafkaBench()
+    bench.clusters["b:9092"] = "c-1" if reached else None
+    if reached:
+        assert bench.reporter.report_now()
+    bench.reporter._ensure_open()
+    bench.producers[0].deliveries = []
+    for error in (REFUSED, DOWN):
+        bench.errors[0](error)
+    bench.counter.inc()
+    bench.reporter._report()
+    begin = bench.clock.monotonic()
+    assert not bench.reporter.stop()
+    assert bench.clock.monotonic() - begin == pytest.approx(waited)
+    message = "this process reported no metrics: none have arrived at b:9092: Connection refused"
+    assert (message in caplog.messages) is not reached
+
+
+def test_stop_waits_for_the_first_connection() -> None:
+    """If no connection has succeeded or failed yet, stop() waits until its deadline."""
+    bench = KafkaBench()
+    bench.reporter._ensure_open()
+    bench.producers[0].deliveries = [None] * 30 + [True] * 10
+    assert bench.reporter.stop()
+    assert bench.clock.monotonic() == pytest.approx(3)
+
+
+def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
+    """A connection that failed before, as to `localhost`'s other address, does not shorten the last report."""
+    bench = KafkaBench()
+    bench.reporter._ensure_open()
+    for error in (REFUSED, DOWN):
+        bench.errors[0](error)
+    bench.counter.inc()
+    bench.producers[0].deliveries = [None] * 30 + [True]
+    assert bench.reporter.stop()
+    assert bench.clock.monotonic() == pytest.approx(3)
+    assert counts(bench.snapshots) == [1]
+
+
+def test_stop_sends_a_final_record_and_a_later_life_continues() -> None:
+    """A later life, also of another reporter, publishes only what was counted since."""
+    bench = KafkaBench()
+    bench.counter.inc(5)
+    with bench.reporter:
+        bench.counter.inc(1)
+    assert bench.snapshots[-1].final
+    assert counts(bench.snapshots)[-1] == 6
+    bench.counter.inc(2)
+    other = bench.make()
+    assert other.report_now()
+    assert counts(bench.snapshots)[-1] == 2
+    assert bench.snapshots[-1].life != bench.snapshots[-2].life
+    assert other.stop()
+    assert other.stop()
+
+
+def test_stop_without_an_acknowledgement_keeps_the_life() -> None:
+    """It returns False in time and purges the record; the next start continues the life."""
+    bench = KafkaBench()
+    assert bench.reporter.report_now()
+    bench.producers[0].deliveries = []
+    bench.counter.inc(4)
+    assert not bench.reporter.stop(timeout=2)
+    assert bench.producers[0].purged == 1
+    assert bench.reporter.failures == 0
+    bench.counter.inc(1)
+    assert bench.reporter.report_now()
+    assert bench.snapshots[-1].life == bench.snapshots[0].life
+    assert bench.snapshots[-1].seq == 3
+    assert counts(bench.snapshots)[-1] == 5
+
+
+class BlockedProducer(ScriptedProducer):
+    """A producer that delivers nothing, and whose flush takes all its time, also after a purge."""
+
+    def flush(self, seconds: float) -> int:
+        """Advance the clock by the timeout."""
+        self.clock.advance(seconds)
+        return 1
+
+
+def test_a_producer_that_does_not_close_ends_in_the_background() -> None:
+    """stop() returns in time; its record may or may not have been delivered."""
+    clock = ManualClock()
+    registry = MetricRegistry("app", clock=clock)
+    registry.counter("c").inc(4)
+    producers: list[ScriptedProducer] = [BlockedProducer(clock), ScriptedProducer(clock)]
+    producers[1].deliveries = [True]
+    waiting: Iterator[Any] = iter(producers)
+    reporter = KafkaReporter(
+        registry,
+        bootstrap_servers="b:1",
+        instance="i",
+        own_metrics=False,
+        producer=lambda *_: next(waiting),
+    )
+    assert not reporter.report_now(timeout=1)
+    begin = clock.monotonic()
+    assert not reporter.stop(timeout=0.2)
+    assert clock.monotonic() - begin == pytest.approx(0.2)
+    registry.counter("c").inc(1)
+    assert reporter.report_now()
+    [first, again] = [producer.snapshots[-1] for producer in producers]
+    assert counts([first, again]) == [4, 5]
+    assert (again.life, again.seq) == (first.life, first.seq + 1)
+
+
+class HeldLock:
+    """A lock that another thread never releases; `waited` has the timeouts of all waits."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock, self.waited = clock, list[float]()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Advance the clock by the timeout."""
+        assert blocking
+        assert timeout >= 0
+        self.clock.advance(timeout)
+        self.waited.append(timeout)
+        return False
+
+
+@pytest.mark.parametrize("lock", ["_report_lock", "_start_stop_lock"])
+def test_stop_waits_for_other_threads_until_its_deadline(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns False if a report, start() or another stop() does not end; the next stop() closes the reporter."""
+    bench = KafkaBench()
+    assert bench.reporter.report_now()
+    held = HeldLock(bench.clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.reporter, lock, held)
+        assert not bench.reporter.stop(timeout=0.2)
+    assert sum(held.waited) == pytest.approx(0.2)
+    assert bench.reporter.stop()
+    assert bench.snapshots[-1].final
