@@ -265,6 +265,7 @@ def test_kills_of_a_consumer(tour: Tour) -> None:
     assert found["twice"] == exactly(counted_twice)
     assert found["counted"] == exactly(len(sent) + counted_twice)
     assert contains(found["processed_twice"], len(worked) - len(sent))
+    assert found["processed_twice"]["at_most"] is not None
 
     first.send_signal(signal.SIGKILL)
     first.wait()

@@ -108,7 +108,7 @@ class Pipeline:
         after_ends: Sequence[int] = (),
         of: Sequence[str] = (AGGREGATOR, SHIPPER),
     ) -> None:
-        """Run a round of some groups. While it asks, records are appended, and published before it asks for the ends."""
+        """Run a round of some groups. While it asks, records are appended and published."""
         asked = {name: list(offsets) for name, offsets in self.committed.items()}
         for partition in before_ends:
             self.append(partition)
