@@ -12,8 +12,8 @@ from playwright.sync_api import Page
 
 from support import stores
 from support.browser import TIMEOUT_MS, until_complete
-from support.history import counter_point
 from support.lag import Rounds, group, round_of
+from support.page_history import counter_point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 

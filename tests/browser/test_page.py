@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
-from support.history import History, counter_point
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
 from support.lag import Rounds, group, round_of
+from support.page_history import History, counter_point
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import Sink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -129,7 +129,10 @@ def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
 
 
 def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
-    """A link with a time shows the state at that time: before a group was deleted and another one stopped."""
+    """A link with a time shows the state at that time: before a group was deleted and another one stopped.
+
+    There are ways back to now and to some time ago.
+    """
     with open_page(past(ago_s=398, view="groups")) as page:
         page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "the past is shown")
@@ -138,6 +141,12 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
         page.get_by_role("button", name="Back to now").click()
         page.get_by_text("Data as of").wait_for(timeout=TIMEOUT_MS)
         wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
+        for width in (400, 1400):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.screenshot(path=SCREENSHOTS / f"time-{width}.png")
+        page.get_by_role("button", name="1h ago").click()
+        page.wait_for_url(re.compile("at="), timeout=TIMEOUT_MS)
+        page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
 
 
 def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callable) -> None:
@@ -161,6 +170,7 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=TIMEOUT_MS)
         assert "range=5m" in page.url
         page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=TIMEOUT_MS)
+        page.set_viewport_size({"width": 1400, "height": 2400})
         screenshot(page, "metrics.png")
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()

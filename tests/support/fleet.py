@@ -77,7 +77,7 @@ class Journal:
 
 
 def _counted(entry: Entry) -> dict[str, Any]:
-    return {"life": entry.life, "part": entry.part, "seq": entry.seq, "sum": str(entry.part), "count": entry.counter}
+    return {"life": entry.life, "part": entry.part, "sum": str(entry.part), "count": entry.counter}
 
 
 @dataclass

@@ -1,11 +1,11 @@
 """A checker of histories: what was acknowledged, against what each reader has seen and when.
 
-    python tests/support/history.py FOLDER --staleness 60
+    python tests/support/history.py FOLDER --staleness 60 --readers metrics-agg influxdb
 
 It is written on the standard library alone, and shares no rule with the product. FOLDER has two journals of JSON lines:
 
 - `acknowledged.jsonl`: a line for each record that the broker has acknowledged: `at` (epoch seconds), `partition`,
-  `offset`, `instance`, and, but for a tombstone, `life`, `part`, `seq`, `sum` (the name of its sum) and `count`.
+  `offset`, `instance`, and, but for a tombstone, `life`, `part`, `sum` (the name of its sum) and `count`.
 - `seen.jsonl`: a line for each sum that a reader has seen, in this order: `at`, `reader`, `sum`, `count`, and
   `positions`, the next offset by partition, or null if the reader is not told (as a store).
 
@@ -19,13 +19,16 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Line = dict[str, Any]
 
 
 class Truth:
-    """The sums of the acknowledged records up to some positions: the count with the highest seq of each part, added."""
+    """The sums of the acknowledged records up to some positions: the highest count of each part, added."""
 
     def __init__(self, records: list[Line]) -> None:
         self.all = records
@@ -60,24 +63,27 @@ class Truth:
             gone = {row["sum"] for row in rows.values()}
             rows.clear()
             return gone
-        before = rows.get((record["life"], record["part"]), {"seq": 0, "count": 0})
-        if before["seq"] >= record["seq"]:
+        before = rows.get((record["life"], record["part"]), {"count": 0})
+        if before["count"] >= record["count"]:
             return set()
         rows[record["life"], record["part"]] = record
         self.sums[record["sum"]] += record["count"] - before["count"]
         return {record["sum"]}
 
 
-def violations(acknowledged: list[Line], seen: list[Line], staleness_s: float) -> list[str]:
+def violations(
+    acknowledged: list[Line], seen: list[Line], staleness_s: float, readers: Iterable[str] = ()
+) -> list[str]:
     """Return what is wrong in a history, a line each.
 
-    Every reader must see a record within `staleness_s` seconds. What a reader without positions has seen is found by
-    its value, so `acknowledged` must be of one partition then.
+    Every reader must see a record within `staleness_s` seconds; it may see one before its producer is told of it. What
+    a reader without positions has seen is found by its value, so `acknowledged` must be of one partition then.
+    `readers` must have seen something.
     """
     truth = Truth(acknowledged)
     changes = truth.advance()
     found: list[str] = []
-    for reader in dict.fromkeys(line["reader"] for line in seen):
+    for reader in dict.fromkeys([*readers, *(line["reader"] for line in seen)]):
         lines = [line for line in seen if line["reader"] == reader]
         published = {name for _, name in changes}
         found += [f"{_what(line)}: nothing was published for it" for line in lines if line["sum"] not in published]
@@ -142,6 +148,8 @@ def _by_values(truth: Truth, lines: list[Line], staleness_s: float) -> list[str]
     newest: dict[str, int] = {}
     for line in lines:
         name, count = line["sum"], line["count"]
+        if count == newest.get(name):
+            continue
         history, begin = values[name], reached[name]
         at = next((n for n in range(begin, len(history)) if history[n][0] == count), None)
         if at is not None:
@@ -150,7 +158,7 @@ def _by_values(truth: Truth, lines: list[Line], staleness_s: float) -> list[str]
                 found += _late(line, record, staleness_s)
         elif count < newest.get(name, 0):
             found.append(f"{_what(line)}: it was {newest[name]}")
-        elif count != newest.get(name):
+        else:
             found.append(f"{_what(line)}: it never had this value")
         newest[name] = count
     return found
@@ -161,12 +169,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--staleness", type=float, default=60.0, help="seconds within which a reader must see a record")
+    parser.add_argument("--readers", nargs="+", required=True, help="who must have seen each sum")
     options = parser.parse_args()
     acknowledged, seen = (
         [json.loads(line) for line in (options.folder / name).read_text(encoding="utf-8").splitlines()]
         for name in ("acknowledged.jsonl", "seen.jsonl")
     )
-    found = violations(acknowledged, seen, options.staleness)
+    found = violations(acknowledged, seen, options.staleness, options.readers)
     print(*found or [f"{len(acknowledged)} records, {len(seen)} sums: all promises are kept"], sep="\n")  # noqa: T201
     return bool(found)
 

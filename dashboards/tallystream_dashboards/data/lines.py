@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
@@ -85,23 +85,11 @@ def chart_data(
 
 
 def fitted(*charts: ChartData) -> list[ChartData]:
-    """Return the charts of a view with one period, which begins with the first value that one of them has."""
-    firsts = [
-        at_ms
-        for chart in charts
-        for line in chart.lines
-        for at_ms, value in zip(line.times_ms, line.values, strict=True)
-        if value is not None
-    ]
+    """Return the charts of a view with one period, which begins where the first of their lines does."""
+    firsts = [line.times_ms[0] for chart in charts for line in chart.lines]
     start_ms, end_ms = charts[0].period_ms
     begin_ms = max(start_ms, min(*firsts, end_ms - MIN_PERIOD_MS)) if firsts else start_ms
-    return [replace(one, period_ms=(begin_ms, end_ms), lines=_since(one.lines, begin_ms)) for one in charts]
-
-
-def _since(lines: Iterable[Line], begin_ms: int) -> tuple[Line, ...]:
-    firsts = [(line, bisect_left(line.times_ms, begin_ms)) for line in lines]
-    cut = [Line(line.label, line.times_ms[first:], line.values[first:]) for line, first in firsts]
-    return tuple(line for line in cut if line.times_ms)
+    return [replace(one, period_ms=(begin_ms, end_ms)) for one in charts]
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:

@@ -33,7 +33,8 @@ def draw_banner(data: PageData, *, zone: tzinfo) -> None:
         now_ms = data.period.end_ms
         found = problems(data.groups, data.observed, now_ms=now_ms)
         clock = components.clock(zone, now_ms)
-        st.html(banner(found, data.selection, clock, lag_known=data.lag_known, now_ms=now_ms))
+        lag_known = data.groups.round_ms is not None
+        st.html(banner(found, data.selection, clock, lag_known=lag_known, now_ms=now_ms))
 
 
 def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:

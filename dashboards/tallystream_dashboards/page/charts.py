@@ -10,7 +10,7 @@ import json
 import re
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.data.lines import ChartData
     from tallystream_dashboards.page.metrics_data import Event
-
-_Point: TypeAlias = "tuple[int, float | None, str, int, bool]"
 
 TIME, VALUE, SERIES, COLOR, ALONE = "time", "value", "series", "color", "alone"
 
@@ -49,17 +47,18 @@ def rows(chart: ChartData) -> pd.DataFrame:
     A point that is `alone` has no neighbour that a line could lead to.
     """
     colors = _color_numbers(line.label for line in chart.lines)
-    points: list[_Point] = []
-    for line in chart.lines:
-        known = [False, *(value is not None for value in line.values), False]  # noqa: PD011 - not of pandas
-        for at, (time, value) in enumerate(zip(line.times_ms, line.values, strict=True)):
-            alone = known[at : at + 3] == [False, True, False]
-            points.append((time, value, line.label, colors[line.label], alone))
+    points: list[tuple[int, float | None, str, int]] = [
+        (time, value, line.label, colors[line.label])
+        for line in chart.lines
+        for time, value in zip(line.times_ms, line.values, strict=True)
+    ]
     points += _edges(chart)
-    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES, COLOR, ALONE])
+    table = pd.DataFrame(points, columns=[TIME, VALUE, SERIES, COLOR])
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
     table[VALUE] = table[VALUE].astype("float64")
     table[COLOR] = table[COLOR].astype("int8")
+    of_line = table.groupby(SERIES)[VALUE]
+    table[ALONE] = table[VALUE].notna() & of_line.shift().isna() & of_line.shift(-1).isna()
     return table
 
 
@@ -101,11 +100,11 @@ def _natural(label: str) -> list[tuple[int, str]]:
     return [(len(part), part) if index % 2 else (0, part) for index, part in parts]
 
 
-def _edges(chart: ChartData) -> list[_Point]:
+def _edges(chart: ChartData) -> list[tuple[int, float | None, str, int]]:
     """Return points without a value at the ends of the period, so that the axis covers all of it."""
     first = chart.lines[0]
     return [
-        (time, None, first.label, 0, False)
+        (time, None, first.label, 0)
         for time, missing in zip(
             chart.period_ms,
             (first.times_ms[0] > chart.period_ms[0], first.times_ms[-1] < chart.period_ms[1]),
@@ -115,7 +114,9 @@ def _edges(chart: ChartData) -> list[_Point]:
     ]
 
 
-def spec(title: str, *, step: bool, integers: bool, zero: bool, events: Sequence[Event] = ()) -> dict[str, Any]:
+def spec(
+    title: str, *, step: bool = False, integers: bool = False, zero: bool = False, events: Sequence[Event] = ()
+) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
 
     With `zero` the axis of the values begins at 0, as that of `integers` always does.

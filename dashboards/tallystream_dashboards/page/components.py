@@ -47,17 +47,8 @@ def table(rows: Sequence[Mapping[str, Any]], *, caption: str, key: str) -> None:
         _SORTING(data=key, key=f"{key}-sorting")
 
 
-def chart(
-    title: str,
-    data: ChartData,
-    *,
-    key: str,
-    step: bool = False,
-    integers: bool = False,
-    zero: bool = False,
-    events: Sequence[Event] = (),
-) -> None:
-    """Draw lines over time, with a mark for each event, or a caption if there are no lines.
+def chart(title: str, data: ChartData, *, key: str, events: Sequence[Event] = (), **how: bool) -> None:
+    """Draw lines over time, with a mark for each event, or a caption if there are no lines. `charts.spec` says `how`.
 
     The title must not include a name from outside, since Vega makes it a part of an expression.
     """
@@ -70,7 +61,7 @@ def chart(
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
             charts.rows(data),
-            charts.spec(title, step=step, integers=integers, zero=zero, events=drawn),
+            charts.spec(title, events=drawn, **how),
             key=key,
         )
         st.html(charts.legend(title, data))

@@ -168,7 +168,7 @@ def _history(reader: PointReader, name: str, types: set[str], app: str | None, p
     series = reader.read(
         name,
         sums.fields(types),
-        start_ms=period.start_ms,
+        start_ms=period.start_ms - sums.RATE_MS,
         end_ms=period.until_ms,
         tags={"app": app or ""},
         last_before=True,

@@ -40,11 +40,6 @@ class PageData:
     has_points: bool
     view: View = None
 
-    @property
-    def lag_known(self) -> bool:
-        """Whether a round of the collector is in the store."""
-        return self.groups.round_ms is not None
-
 
 def read_page(reader: PointReader, selection: Selection, period: Period) -> PageData:
     """Read what the page shows. All lag is that of one round of the collector.

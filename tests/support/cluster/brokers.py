@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.cluster.network import Network
 from support.wait import wait_until
@@ -93,6 +94,28 @@ class KafkaCluster:
                 node.begin()
         wait_until(self._is_complete, 180, "the three brokers are a cluster")
         return self
+
+    def clocks_ms(self) -> dict[int, int]:
+        """Return by what the clock of each broker is ahead: it appends a record to a partition that it leads."""
+        new = NewTopic(
+            "clocks",
+            num_partitions=len(NUMBERS),
+            replica_assignment=[[number] for number in NUMBERS],
+            config={"message.timestamp.type": "LogAppendTime"},
+        )
+        admin = self._admin()
+        admin.create_topics([new])["clocks"].result(60)
+        found: dict[int, int] = {}
+
+        def appended(error: KafkaError | None, message: Message) -> None:
+            assert error is None, error
+            found[NUMBERS[message.partition() or 0]] = message.timestamp()[1] - int(time.time() * 1000)
+
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "1", "log_level": 0})
+        for partition in range(len(NUMBERS)):
+            producer.produce("clocks", b"", partition=partition, on_delivery=appended)
+        assert producer.flush(60) == 0
+        return dict(sorted(found.items()))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the broker that leads a partition."""

@@ -120,7 +120,7 @@ def test_a_counter_has_its_own_positions(store: LocalStore, reader: LocalStore) 
         assert view.counters == (("orders", "paid"), ("orders", "shipped"))
         assert view.compared is not None
         now = view.compared.at(NOW)
-        assert (now.twice, [one.processed.size for one in now.partitions]) == (Bounds(number, number), [offsets])
+        assert (now.twice, [one.processed.size for one in now.partitions]) == (Bounds(number, None, number), [offsets])
 
 
 def test_a_consumer_is_compared_with_what_was_sent(store: LocalStore, reader: LocalStore) -> None:
@@ -362,3 +362,14 @@ def test_metrics_that_are_not_read_are_counted(
         found = read_page(reader, Selection(view=view), PERIOD).view
         assert isinstance(found, Home | MetricsView)
         assert found.left_out == 3
+
+
+def test_a_period_begins_with_the_rate_of_the_minute_before_it(store: LocalStore, reader: LocalStore) -> None:
+    """A steady count has the same rate at all times. One that began in the period has none before."""
+    store.write([counted(2 * at, NOW - 20 * MINUTE + at * 1000) for at in range(0, 1200, 7)])
+    store.write([counted(2 * at, NOW - 2 * MINUTE + at * 1000, "new") for at in range(0, 120, 7)])
+    period = Selection(range="5m").period(NOW)
+    for name, first_ms in (("new", NOW - 2 * MINUTE), ("records", NOW - 5 * MINUTE)):
+        (line,) = read_metrics(reader, Selection(metric=name), period, round_ms=None).rates.lines
+        assert 0 < line.times_ms[0] - first_ms <= 5000
+    assert {value is not None and 1.75 < value < 2.25 for value in line.values} == {True}
