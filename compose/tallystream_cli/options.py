@@ -95,7 +95,6 @@ JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object p
 At = Annotated[
     str | None, typer.Option(help="Show the state at this time in the past, in UTC, as in 2026-11-20T03:12.")
 ]
-App = Annotated[str, typer.Argument(help="The name of the app.")]
 Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
 AnyStore = Annotated[
     str,

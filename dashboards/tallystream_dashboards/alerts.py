@@ -23,7 +23,8 @@ from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
-from tallystream_dashboards.data.problems import Problem, problems
+from tallystream_dashboards.data.problems import THRESHOLDS, Problem, action, problems
+from tallystream_dashboards.data.record_problems import read_record_problems
 from tallystream_dashboards.grafana.generate import alert_rules
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.grafana.settings import Thresholds
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class AlertSettings:
     webhook: str
     every_s: float = 30.0
     once: bool = False
+    thresholds: Thresholds = THRESHOLDS
 
     def __post_init__(self) -> None:
         if "@" in self.webhook:
@@ -68,19 +71,31 @@ class AlertSettings:
 
 
 class Alerts:
-    """The alerts that fire, and those that have ended and that the webhook does not know yet, by their labels."""
+    """The alerts that fire, and those that have ended and that the webhook does not know yet, by their labels.
 
-    def __init__(self) -> None:
+    One fires when its problem has lasted as long as the rule says, by `since_ms` or by the readings. If these are not
+    `repeated`, a problem without `since_ms` fires at once.
+    """
+
+    def __init__(self, *, repeated: bool = True) -> None:
+        self._repeated = repeated
+        self._pending: dict[frozenset[tuple[str, str]], int] = {}
         self._firing: dict[frozenset[tuple[str, str]], dict[str, Any]] = {}
         self._ended: dict[frozenset[tuple[str, str]], dict[str, Any]] = {}
 
     def update(self, found: Iterable[Problem], now_ms: int) -> list[dict[str, Any]]:
         """Return all alerts after a reading. One that began earlier keeps its begin; an ended one has an end."""
         before, self._firing = self._firing, {}
+        pending, self._pending = self._pending, {}
         for problem in found:
-            if problem.has_alert:
-                alert = _alert(problem, now_ms)
-                key = frozenset(alert["labels"].items())
+            if not problem.has_alert:
+                continue
+            alert = _alert(problem, now_ms)
+            key = frozenset(alert["labels"].items())
+            first_ms = now_ms if problem.since_ms is None else min(now_ms, problem.since_ms)
+            self._pending[key] = min(first_ms, pending.get(key, first_ms))
+            waits = self._repeated or problem.since_ms is not None
+            if key in before or not waits or now_ms - self._pending[key] >= alert_rules()[problem.slug].for_s * 1000:
                 begun = before.pop(key, None)
                 self._firing.setdefault(key, alert if begun is None else alert | {"startsAt": begun["startsAt"]})
                 self._ended.pop(key, None)
@@ -105,13 +120,13 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
         ConfigError: the store's settings can't work.
         TallystreamError: with `once`, the webhook did not take the alerts.
     """
-    alerts, found, failed = Alerts(), list[Problem](), False
+    alerts, found, failed = Alerts(repeated=not settings.once), list[Problem](), False
     with stop_on_signals() as stop:
         while True:
             now_ms, code, away = round(clock() * 1000), SENT, list[Problem]()
             try:
                 with closing(open_reader(settings.store)) as reader:
-                    found = read_problems(reader, now_ms)
+                    found = read_problems(reader, now_ms, settings.thresholds)
             except SinkUnavailableError as error:
                 code, away = UNREADABLE, [_unreadable(error)]
             try:
@@ -132,16 +147,16 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
                 return SENT
 
 
-def read_problems(reader: PointReader, now_ms: int) -> list[Problem]:
-    """Return what is not well. Without a round of the lag collector, only that is known.
+def read_problems(reader: PointReader, now_ms: int, limits: Thresholds) -> list[Problem]:
+    """Return what is not well. Without a round of the lag collector, only that is known, and what is with records.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     groups = read_groups_now(reader, Period(now_ms, now_ms, now_ms))
-    if groups.round_ms is None:
-        return [_NO_LAG]
-    return problems(groups, read_observed(reader, end_ms=now_ms, until_ms=now_ms + 1), now_ms=now_ms)
+    observed = read_observed(reader, end_ms=now_ms, until_ms=now_ms + 1)
+    found = [_NO_LAG] if groups.round_ms is None else problems(groups, observed, now_ms=now_ms, limits=limits)
+    return [*found, *read_record_problems(reader, now_ms=now_ms, limits=limits)]
 
 
 def _unreadable(error: SinkUnavailableError) -> Problem:
@@ -150,12 +165,12 @@ def _unreadable(error: SinkUnavailableError) -> Problem:
 
 def _alert(problem: Problem, now_ms: int) -> dict[str, Any]:
     rule = alert_rules()[problem.slug]
-    of_what = {name: problem.details[name] for name in ("group", "app") if name in problem.details}
+    of_what = {name: problem.details[name] for name in ("group", "app", "metric") if name in problem.details}
     return {
         "labels": {**rule.labels, "alertname": rule.name, "severity": problem.severity, **of_what},
         "annotations": {
             "summary": problem.what,
-            "description": f"{problem.why} What to do: {rule.action}",
+            "description": f"{problem.why} What to do: {action([problem])}",
             "runbook_url": rule.runbook_url,
         },
         "startsAt": _time(now_ms if problem.since_ms is None else min(problem.since_ms, now_ms)),

@@ -69,6 +69,9 @@ def alert(
     store: o.LocalStore = None,
     every: Annotated[float, typer.Option(help="Seconds between two posts, 1 to 120.")] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Post once and end.")] = False,
+    threshold: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="A threshold of the alert rules; repeatable.")
+    ] = None,
 ) -> None:
     """Post the alerts to an Alertmanager, by the state in the store, without Grafana.
 
@@ -76,8 +79,15 @@ def alert(
     store can't be read.
     """
     from tallystream_dashboards.alerts import AlertSettings, run
+    from tallystream_dashboards.grafana.settings import Thresholds
 
-    settings = AlertSettings(store=discovery.readable_store(store), webhook=webhook, every_s=every, once=once)
+    settings = AlertSettings(
+        store=discovery.readable_store(store),
+        webhook=webhook,
+        every_s=every,
+        once=once,
+        thresholds=Thresholds.parse(threshold or ()),
+    )
     raise typer.Exit(run(settings))
 
 

@@ -79,7 +79,7 @@ def sums(
 
 
 def instances(
-    app: o.App,
+    app: Annotated[str | None, typer.Argument(help="The name of the app; by default all apps are listed.")] = None,
     *,
     store: o.LocalStore = None,
     metric: Annotated[str | None, typer.Option(help="Show the values of this metric, too.")] = None,
@@ -94,7 +94,8 @@ def instances(
 ) -> None:
     """Show the instances of an app from the store: living, ended or silent since when, and the last report.
 
-    Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
+    Without an app, show the numbers of each app. Exit code: 0 there are instances, 1 there are none, 2 the name is
+    wrong, 3 the store can't be read.
     """
     from tallystream_dashboards.terminal.instances import InstancesSettings
     from tallystream_dashboards.terminal.show import show
@@ -121,7 +122,7 @@ def compare(
     group: Annotated[
         str | None, typer.Option(help="The consumer group. Without names, its offsets alone are compared.")
     ] = None,
-    app: Annotated[str | None, typer.Option(help="Without names, show only the counters of this app.")] = None,
+    app: Annotated[str | None, typer.Option(help="Without names, show only the consumers of this app.")] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Only what was processed with this tag, as in query=scores; repeatable.")
     ] = None,
@@ -142,10 +143,10 @@ def compare(
 ) -> None:
     """Compare what was sent with what was processed: records that were lost, are in flight, and were processed twice.
 
-    Without names, show of each counter with positions how many records were counted twice, and processed twice at most.
+    Without names, show each consumer that counts what it takes, and what was sent to it.
 
-    Exit code: 0 none was lost or processed twice, 2 some were, 4 that can't be told, 1 there is nothing to compare,
-    3 the store can't be read.
+    Exit code: 0 none is known to be lost or processed twice, 1 some are, 2 a name is wrong, 3 the store can't be read,
+    4 that can't be told. Without SENT nothing is known to be lost.
     """
     from tallystream_dashboards.terminal.compare import CompareSettings
     from tallystream_dashboards.terminal.show import show

@@ -109,7 +109,7 @@ def _twice(what: str, before: Duplicates, after: Duplicates) -> Row:
     """Return what was processed twice since `before`."""
     processed, counted = after.processed - before.processed, after.counted - before.counted
     least = after.by_sums.at_least - before.by_sums.at_least
-    most = (after.by_sums.at_most or 0) - (before.by_sums.at_most or 0)
+    most = (after.by_sums.most or 0) - (before.by_sums.most or 0)
     certainty, other = ("exact", f"{most:,}") if least == most else ("a bound", f"{least:,} to {most:,}")
     agrees = counted == least <= processed <= most
     return Row(f"processed twice, {what}", f"{processed:,}", f"by the sums: {certainty}", other, agrees)

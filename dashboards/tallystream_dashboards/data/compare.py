@@ -5,7 +5,7 @@ lies between two bounds. Some bounds rest on what cannot be seen; `why` then has
 
 - A record that was sent has an offset in one of the ranges. So offsets without a counted record (of transactions, of
   other producers, of a killed one that did not report) are what widens the bounds. If it is not known at which offsets
-  records were sent, every offset is taken to have one.
+  records were sent, the upper bounds are those if every offset has one.
 - Consumers commit what they have counted and reported. So between the first and the last offset that were processed,
   each was counted. This is not used with `commits_first`, nor if the counts disprove it.
 - Every record that was processed was taken before. So records that were taken twice are the most that were processed
@@ -17,8 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_dashboards import formatting
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class Place(NamedTuple):
@@ -74,10 +76,14 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A number that lies between two bounds. `at_most` is None if there is no upper one."""
+    """A number that lies between two bounds. `at_most` is None if there is no upper one.
+
+    `granted` is then the upper bound if every offset has a record. Nothing shows that: transactions leave some without.
+    """
 
     at_least: int = 0
     at_most: int | None = None
+    granted: int | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -85,14 +91,38 @@ class Bounds:
         return self.at_least == self.at_most
 
     @property
+    def most(self) -> int | None:
+        """The upper bound, known or granted."""
+        return self.granted if self.at_most is None else self.at_most
+
+    @property
     def known(self) -> int | None:
         """The lower bound; None if nothing is known of the number."""
-        return self.at_least if self.at_least or self.at_most is not None else None
+        return self.at_least if self.at_least or self.most is not None else None
+
+    @property
+    def short(self) -> str:
+        """The number as text, as in `0 to 225` or `≥ 3`, with `?` if that is granted; a dash if nothing is known."""
+        low, high = formatting.number(self.at_least), formatting.number(self.most)
+        if self.most is None:
+            return formatting.DASH if self.known is None else f"≥ {low}"
+        return (low if self.at_least == self.most else f"{low} to {high}") + "?" * (self.at_most is None)
 
     def __str__(self) -> str:
         if self.is_exact:
             return "exact"
-        return f"at least {self.at_least:,}" + ("" if self.at_most is None else f", at most {self.at_most:,}")
+        text = f"at least {self.at_least:,}"
+        if self.most is not None:
+            text += f", at most {self.most:,}" + (" if every offset has a record" if self.at_most is None else "")
+        return text
+
+
+class Died(NamedTuple):
+    """An instance, the last report of a life of it, epoch ms, and how many records that life took and did not count."""
+
+    instance: str
+    at_ms: int
+    unreported: int
 
 
 class OfPartition(NamedTuple):
@@ -130,6 +160,11 @@ class Comparison:
     why: tuple[str, ...]
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether more may have been processed twice than were counted twice."""
+        return self.processed_twice.most is not None and self.processed_twice.most > self.twice.at_least
+
+    @property
     def is_bad(self) -> bool:
         """Whether records were certainly lost or processed twice."""
         return bool(self.lost.at_least or self.twice.at_least)
@@ -143,16 +178,19 @@ def compare(
     offsets: Mapping[Place, Range] | None = None,
     uncommitted: int | None = None,
     commits_first: bool = False,
+    died: Collection[Died] = (),
 ) -> Comparison:
     """Compare what was `sent` (None: unknown) with what was `counted` as processed, and `taken` before the work.
 
     `offsets` are those that the partitions have, and `uncommitted` is how many of them the consumers have not
-    committed, if that is known. `commits_first` says that consumers may commit offsets that they never count.
+    committed, if that is known. `commits_first` says that consumers may commit offsets that they never count. `died`
+    are the lives that took records and ended without counting them, as far as they are known.
     """
     why: list[str] = []
     taken = taken if taken is not None and _covers(taken, counted) else None
     partitions = _partitions([one for one in (sent, counted, taken) if one is not None], counted)
     of_sent, lost, in_flight, twice = _of_counts(sent, counted, partitions, why, commits_first=commits_first)
+    granted = twice.granted
     empty = max(0, sum(one.known.size for one in partitions) - sent.count) if sent is not None and sent.ranges else 0
     if sent is not None and sent.ranges:
         seen = _up_to_end(partitions, offsets or {})
@@ -166,22 +204,26 @@ def compare(
     counts = Bounds(counted.count, counted.count)
     for _ in range(2):
         (of_sent, twice), (counts, lost, in_flight) = _balanced([of_sent, twice], [counts, lost, in_flight])
-    most = None
+    if granted is not None and twice.at_most is None:
+        twice = Bounds(twice.at_least, None, max(twice.at_least, granted))
+    processed_twice = Bounds(twice.at_least)
     if taken is None:
         why.append("What was taken before the work is not known, so neither what killed processes worked on.")
-    elif twice.at_most is not None:
+    elif twice.most is not None:
         why.append(_TAKES)
         unfinished = taken.count - counted.count
-        most = max(twice.at_least, min(unfinished + twice.at_most, taken.again + empty))
+        most = max(twice.at_least, min(unfinished + twice.most, taken.again + empty))
+        known, granted = (None, most) if twice.at_most is None else (most, None)
+        processed_twice = Bounds(twice.at_least, known, granted)
         if most > twice.at_least:
-            why.append(f"{unfinished:,} records were taken and not counted: in work, or by a process that was killed.")
+            why.append(_unfinished(unfinished, died))
     return Comparison(
         sent=of_sent,
         counted=counts,
         lost=lost,
         in_flight=in_flight,
         twice=twice,
-        processed_twice=Bounds(twice.at_least, most),
+        processed_twice=processed_twice,
         partitions=tuple(partitions),
         why=tuple(why),
     )
@@ -208,8 +250,14 @@ def _of_counts(
     if sent is None or not counted.topics <= sent.topics:
         if sent is not None:
             why.append("The offsets of what was sent are not known.")
-        why.append(_EVERY if surplus >= 0 else _FEWER)
-        return of_sent, unknown, unknown, Bounds(max(0, surplus), None if commits_first or surplus < 0 else surplus)
+        if surplus < 0:
+            why.append(_FEWER)
+        return (
+            of_sent,
+            unknown,
+            unknown,
+            Bounds(max(0, surplus), None, None if commits_first or surplus < 0 else surplus),
+        )
     return _of_offsets(sent, surplus, partitions, why, commits_first=commits_first)
 
 
@@ -247,7 +295,6 @@ _POSITIONS = "Taken for granted: all count with positions from their first recor
 _PASSED = "Taken for granted: offsets are committed after the report, and none is passed over (retention, seek)."
 _TAKES = "Taken for granted: all count what they take, too, and report it before the work."
 _EARLY = "Offsets were committed before their records were counted, or passed over: what that leaves out is lost."
-_EVERY = "Taken for granted: every offset has a record."
 _FEWER = (
     "Fewer records were counted than the positions cover: offsets have no record (transactions, compaction), or were "
     "committed before their records were counted."
@@ -257,6 +304,13 @@ _COMMITTED = "Taken for granted: what was committed is counted and reported."
 _EMPTY = "of transactions, other producers, compacted, or not reported by a killed one"
 _MISSING = "not all were sent, or not by producers with positions, or the topic was created again"
 _SKIPPED = "committed before, of a transaction that was aborted, or processed without a report"
+
+
+def _unfinished(number: int, died: Collection[Died]) -> str:
+    named = [f"instance {one.instance} died with at most {one.unreported:,} unreported" for one in died]
+    if sum(one.unreported for one in died) < number:
+        named.append(("the others " if named else "") + "in work, or by a process that was killed")
+    return f"{number:,} records were taken and not counted: {'; '.join(named)}."
 
 
 def _higher(one: Bounds, by: int) -> Bounds:
@@ -315,8 +369,12 @@ def _limited(side: list[Bounds], other: list[Bounds]) -> list[Bounds]:
 
 def total(bounds: Sequence[Bounds]) -> Bounds:
     """Return the bounds of the sum of numbers."""
-    highest = [one.at_most for one in bounds if one.at_most is not None]
-    return Bounds(sum(one.at_least for one in bounds), sum(highest) if len(highest) == len(bounds) else None)
+    at_least = sum(one.at_least for one in bounds)
+    most = [one.most for one in bounds if one.most is not None]
+    if len(most) < len(bounds):
+        return Bounds(at_least)
+    known = all(one.at_most is not None for one in bounds)
+    return Bounds(at_least, sum(most)) if known else Bounds(at_least, None, sum(most))
 
 
 def compare_offsets(offsets: Iterable[tuple[Place, Sequence[tuple[Range, int]]]]) -> Comparison:

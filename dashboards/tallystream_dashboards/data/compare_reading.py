@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_dashboards.data.groups import ROLES, read_groups_now, role
-from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.died import read_died
+from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.data.sums import metrics
-from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.sums import Metric
 
 Found = TypeVar("Found")
@@ -47,19 +48,33 @@ def read_compared(
     def side(name: str | None, tags: Mapping[str, str]) -> Side | None:
         return None if name is None else _side(reader, name, names, tags, period)
 
-    # Before the sums: what had arrived by then is in them.
-    behind = _behind(reader, period)
+    # Before the sums: what had arrived by then is in them. Offsets are of the round that read them.
+    stored = Stored(period.end_ms) if counted is None else read_stored(reader, period.end_ms)
+    as_of_ms = stored.as_of(period.end_ms)
+    if as_of_ms is not None:  # that moment may be before the period
+        period = period._replace(start_ms=min(period.start_ms, as_of_ms - STILL_MS))
 
     def read() -> Compared | None:
         offsets = {"start", "end", "committed"}
         of_group = () if group is None else tuple(_read(reader, LAG, offsets, {"group": group}, period))
         # What was taken is read after what was counted, of which it is the bound.
         consumers = side(counted, tags or {}), side(counted and taken_of(counted), tags or {})
-        found = Compared(side(sent, {}), *consumers, of_group, commits_first, behind)
+        found = Compared(side(sent, {}), *consumers, of_group, commits_first, stored)
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
-    return _of_one_moment(read)
+    found = _of_one_moment(read)
+    if found is None or counted is None or as_of_ms is None or not found.at(as_of_ms).is_unsure:
+        return found
+    app, name = _app_and_name(counted, names)
+    died = read_died(
+        reader,
+        name,
+        taken_of(name),
+        (tags or {}) if app is None else {**(tags or {}), "app": app},
+        Period(period.start_ms, as_of_ms, as_of_ms + 1),
+    )
+    return replace(found, died=died)
 
 
 def read_sides(reader: PointReader, app: str | None, period: Period) -> dict[CounterKey, Side]:
@@ -94,14 +109,6 @@ def _of_one_moment(read: Callable[[], Found]) -> Found:
         if before == found:
             break
     return found
-
-
-def _behind(reader: PointReader, period: Period) -> tuple[str, ...] | None:
-    groups = read_groups_now(reader, period)
-    own = [one for one in groups.states if role(one.group) in ROLES.values() and not one.gone]
-    if not own or groups.round_ms is None or period.end_ms - groups.round_ms > MAX_GAP_MS:
-        return None
-    return tuple(sorted(one.group for one in own if one.lag or one.uncommitted_records or one.stale))
 
 
 def _side(

@@ -11,6 +11,7 @@ from tallystream_dashboards.data.compare import total
 from tallystream_dashboards.data.compare_reading import read_sides
 from tallystream_dashboards.data.lines import Line, Period
 from tallystream_dashboards.data.sides import compare_all, taken_of
+from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.lag.reader import read_partitions
 
 if TYPE_CHECKING:
@@ -45,10 +46,14 @@ class AppLine:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The apps by name, with their rates at `at_ms`, epoch ms, and of how many metrics nothing is read."""
+    """The apps by name, with their rates at `at_ms`, epoch ms, and of how many metrics nothing is read.
+
+    What was lost and twice is of the moment of `stored`.
+    """
 
     apps: tuple[AppLine, ...]
     at_ms: int
+    stored: Stored
     left_out: int = 0
 
 
@@ -72,15 +77,19 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
             of_app.setdefault(metric.app, []).append(metric)
     lags = {} if round_ms is None else _lags(reader, at_ms=round_ms)
     by_name = {app.name: app for app in apps}
-    sides = read_sides(reader, None, Period(period.end_ms, period.end_ms, period.until_ms))
+    stored = read_stored(reader, period.end_ms)
     compared: dict[str, list[Comparison]] = {}
-    for key, comparison in compare_all(sides, period.until_ms).items():
-        compared.setdefault(key.app, []).append(comparison)
+    as_of_ms = stored.as_of(period.end_ms)
+    if as_of_ms is not None:
+        sides = read_sides(reader, None, Period(as_of_ms, as_of_ms, as_of_ms + 1))
+        for key, one in compare_all(sides, as_of_ms, stored).items():
+            compared.setdefault(key.app, []).append(one.compared)
     lines = [
         _line(app, by_name.get(app), own, lags, compared=compared.get(app, []), at_ms=at_ms)
         for app, own in sorted(of_app.items())
     ]
-    return Home(tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines), at_ms, left_out)
+    trends = tuple(_with_trend(reader, line, period, at_ms=at_ms) for line in lines)
+    return Home(trends, at_ms, stored, left_out)
 
 
 def _line(

@@ -28,6 +28,9 @@ MAX_AGE_MS = 150_000
 OWN_METRICS_MS = 86_400_000
 """An aggregator that read its last record longer ago, in ms, is not judged: it may publish no metrics of its own."""
 
+THRESHOLDS = Thresholds()
+"""Those that the alert rules have by default."""
+
 _OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
 
 
@@ -48,12 +51,11 @@ class Problem:
     has_alert: bool = True
 
 
-def problems(groups: GroupsNow, observed: Observed, *, now_ms: int) -> list[Problem]:
+def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thresholds = THRESHOLDS) -> list[Problem]:
     """Return what is not well at `now_ms`. First comes outdated lag, then what is critical, then warnings.
 
     Without a round of the collector nothing is known.
     """
-    limits = Thresholds()
     if groups.round_ms is None:
         return []
     outdated = list(_outdated(groups.round_ms, now_ms))

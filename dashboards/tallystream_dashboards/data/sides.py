@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare, compare_offsets
+from tallystream_dashboards.data.compare import Comparison, Counted, Died, Place, Range, compare, compare_offsets
+from tallystream_dashboards.data.stored import ALL, Stored
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 STILL_MS = 10_000
 """How long nothing may change for it to stand still. That is longer than the usual reporting interval."""
-
-_UNKNOWN = "Taken for granted: all is in the store. No lag of the aggregator and the shipper is known."
 
 NUMBERS = {
     "sent": "sent",
@@ -90,8 +89,7 @@ class Side:
 class Compared:
     """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted.
 
-    `behind` are the groups of the aggregator and the shipper that have lag, so that the sums may not be of one moment.
-    None: that is not known.
+    `stored` tells up to which moment. `died` are lives that took records and did not count them.
     """
 
     sent: Side | None
@@ -99,7 +97,8 @@ class Compared:
     taken: Side | None
     group: tuple[Metric, ...]
     commits_first: bool = False
-    behind: tuple[str, ...] | None = ()
+    stored: Stored = ALL
+    died: tuple[Died, ...] = ()
 
     def at(self, at_ms: int) -> Comparison:
         """Return the comparison at a time."""
@@ -121,11 +120,9 @@ class Compared:
                 offsets=fresh,
                 uncommitted=self._uncommitted(at_ms),
                 commits_first=self.commits_first or passed_over,
+                died=[one for one in self.died if one.at_ms <= at_ms],
             )
-        if self.behind is None:
-            return replace(found, why=(*found.why, _UNKNOWN))
-        names = " and ".join(self.behind)
-        return replace(found, why=(*found.why, f"Not all is in the store: {names} is behind.")) if names else found
+        return replace(found, why=(*found.why, *self.stored.why))
 
     def _uncommitted(self, at_ms: int) -> int | None:
         """Return how many offsets are not committed at most; None if that is not known of each partition.
@@ -192,14 +189,25 @@ def sender_to(sides: Mapping[CounterKey, Side], counted: CounterKey, at_ms: int)
     return found[0] if len(found) == 1 else None
 
 
-def compare_all(sides: Mapping[CounterKey, Side], at_ms: int) -> dict[CounterKey, Comparison]:
+class OfConsumer(NamedTuple):
+    """What became of the records of a consumer, and the counter of what was sent to it, if that is known."""
+
+    sender: CounterKey | None
+    compared: Comparison
+
+
+def compare_all(
+    sides: Mapping[CounterKey, Side], at_ms: int, stored: Stored, *, commits_first: bool = False
+) -> dict[CounterKey, OfConsumer]:
     """Compare each counter of what was processed with what was sent to its topics, if that is known."""
     senders = {key: sender_to(sides, key, at_ms) for key in countable(sides)}
-    return {
-        key: Compared(sides[sender] if sender else None, sides[key], sides.get(key.taken), ()).at(at_ms)
-        for key, sender in senders.items()
-        if key not in senders.values()
-    }
+    found = {}
+    for key, sender in senders.items():
+        if key not in senders.values():
+            sent, taken = sides[sender] if sender else None, sides.get(key.taken)
+            compared = Compared(sent, sides[key], taken, (), commits_first, stored)
+            found[key] = OfConsumer(sender, compared.at(at_ms))
+    return found
 
 
 def _place(metric: Metric) -> Place:

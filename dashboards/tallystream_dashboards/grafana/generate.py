@@ -74,24 +74,27 @@ def rule_group(settings: Settings) -> dict[str, Any]:
 class AlertRule(NamedTuple):
     """What an alert rule of Prometheus says when it fires: its name, what to do first, and the address of its section.
 
-    `labels` are those that the rule itself has.
+    `labels` are those that the rule itself has. It fires when its condition has held for `for_s` seconds.
     """
 
     name: str
     action: str
     runbook_url: str
     labels: dict[str, str]
+    for_s: int
 
 
 @cache
 def alert_rules() -> dict[str, AlertRule]:
-    """Return the alert rules by the end of their uids, their slugs."""
-    (group,) = yaml.safe_load(_filled("prometheus-rules", Settings()))["groups"]
+    """Return the alert rules by the end of their uids, their slugs: those of Prometheus, and our own."""
     rules = {}
-    for rule in group["rules"]:
-        texts = rule["annotations"]
-        action, url = texts["description"].partition("What to do: ")[2], texts["runbook_url"]
-        rules[url.partition("#")[2]] = AlertRule(rule["alert"], action, url, rule["labels"])
+    for file in ("prometheus-rules", "own-rules"):
+        (group,) = yaml.safe_load(_filled(file, Settings()))["groups"]
+        for rule in group["rules"]:
+            texts = rule["annotations"]
+            action, url = texts["description"].partition("What to do: ")[2], texts["runbook_url"]
+            for_s = int(rule["for"].removesuffix("s"))
+            rules[url.partition("#")[2]] = AlertRule(rule["alert"], action, url, rule["labels"], for_s)
     return rules
 
 

@@ -65,16 +65,19 @@ def read_compare(reader: PointReader, selection: Selection, period: Period) -> C
 
 
 def over_time(compared: Compared, period: Period) -> ChartData:
-    """Return those numbers over time that are known now: at least so many, and at most so many processed twice."""
+    """Return those numbers over time that are known now: at least so many, and at most so many processed twice.
+
+    They end at the moment up to which the store has everything.
+    """
     sides = [side for side in (compared.sent, compared.counted) if side is not None]
     firsts = [series.times_ms[0] for side in sides for one in side.counters for series in one.fields.values()]
     begin_ms = max(period.start_ms, min(*firsts, period.end_ms - MIN_PERIOD_MS))
-    step = (period.end_ms - begin_ms) // MOMENTS
-    times = [begin_ms + step * at for at in range(1, MOMENTS + 1)]
+    step, as_of_ms = (period.end_ms - begin_ms) // MOMENTS, compared.stored.as_of(period.end_ms) or 0
+    times = sorted({min(as_of_ms, begin_ms + step * at) for at in range(1, MOMENTS + 1)})
     found = [compared.at(time) for time in times]
     lines = [
         Line(NUMBERS[name], times, [getattr(one, name).known for one in found])
         for name in ("lost", "in_flight", "twice")
     ]
-    lines.append(Line("processed twice at most", times, [one.processed_twice.at_most for one in found]))
+    lines.append(Line("processed twice at most", times, [one.processed_twice.most for one in found]))
     return chart_data([line for line in lines if line.last is not None], begin_ms, period.end_ms)

@@ -15,7 +15,7 @@ from tallystream_dashboards.page.links import page_link
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tallystream_dashboards.data.compare import Bounds, OfPartition
+    from tallystream_dashboards.data.compare import OfPartition
     from tallystream_dashboards.data.home import Home
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
@@ -69,8 +69,8 @@ def apps(home: Home, selection: Selection) -> Table:
             "Trend": trend(one.trend),
             "p99": "" if one.slowest is None else _slowest(one.slowest),
             "Lag": one.lag,
-            "Lost": None if one.lost is None else bounds(one.lost),
-            "Twice": None if one.twice is None else bounds(one.twice),
+            "Lost": None if one.lost is None else one.lost.short,
+            "Twice": None if one.twice is None else one.twice.short,
         }
         for one in home.apps
     ]
@@ -131,16 +131,6 @@ def events(events: Sequence[Event], clock: Clock) -> Table:
     """Return the table of events, newest first."""
     newest = sorted(events, key=lambda event: -event.ts_ms)
     return [{"Time": clock(event.ts_ms), "Kind": event.kind, "Event": event.text} for event in newest]
-
-
-def bounds(number: Bounds) -> str:
-    """Return a number that may be known only within bounds; a dash if nothing is known of it."""
-    low, high = formatting.number(number.at_least), formatting.number(number.at_most)
-    if number.is_exact:
-        return low
-    if number.at_most is not None:
-        return f"{low} to {high}"
-    return formatting.DASH if number.known is None else f"≥ {low}"
 
 
 def compared(partitions: Sequence[OfPartition]) -> Table:

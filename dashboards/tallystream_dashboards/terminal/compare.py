@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.compare_reading import read_compared, read_sides
 from tallystream_dashboards.data.lines import RANGES, Period
-from tallystream_dashboards.data.sides import NUMBERS, countable
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
+from tallystream_dashboards.data.sides import NUMBERS, compare_all
+from tallystream_dashboards.data.stored import read_stored
+from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.terminal.show import (
+    FOUND,
+    NOT_WELL,
+    UNKNOWN,
+    UNUSABLE,
+    Shown,
+    TableSettings,
+    aligned,
+    did_you_mean,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.compare import Comparison
-    from tallystream_dashboards.data.sides import Compared
+    from tallystream_dashboards.data.compare import Bounds, Comparison
+    from tallystream_dashboards.data.sides import OfConsumer
+    from tallystream_dashboards.data.stored import Stored
 
-BAD, UNKNOWN = 2, 4
-"""Exit codes: records were lost or processed twice, and that can't be told."""
+_NO_CONSUMER = (
+    "The store has no counter with positions. Count what is processed with ConsumerProgress, or set the positions "
+    "NAME.position together with the counter NAME."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +60,8 @@ class CompareSettings(TableSettings):
         TableSettings.__post_init__(self)
         if len(self.names) > 2:
             raise ConfigError("NAMES", self.names, "give the counter of what was sent and of what was processed")
+        if self.tags and not self.names:
+            raise ConfigError("--tag", self.tags[0], "give the counter of what was processed, too")
         for tag in self.tags:
             if "=" not in tag:
                 raise ConfigError("--tag", tag, "give KEY=VALUE, as in query=scores")
@@ -52,35 +69,61 @@ class CompareSettings(TableSettings):
             raise ConfigError("--range", self.range, f"give one of {', '.join(RANGES)}")
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return a comparison, or a line for each counter. The exit code is 0 if none was lost or processed twice."""
+        """Return a comparison, or a line for each consumer. The exit code is 0 if none was lost or processed twice."""
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
-        if self.names or self.group is not None:
-            return self._one(reader, period)
-        names = map(str, countable(read_sides(reader, self.app, period)))
-        read = {name: one for name in names if (one := self._read(reader, None, name, period)) is not None}
-        consumers = {name: one for name, one in read.items() if one.taken is not None}
-        if not consumers:
-            return Shown.nothing(_nothing(self, tuple(read)))
-        found = {name: one.at(at_ms) for name, one in consumers.items()}
-        objects = [{"metric": name, **comparison_json(one)} for name, one in found.items()]
-        text = _list(found, [name for name in read if name not in consumers])
-        return Shown(objects, text, "", _code(consumers.values(), found.values(), with_lost=False))
+        return self._one(reader, period) if self.names or self.group is not None else self._all(reader, at_ms)
 
-    def _read(self, reader: PointReader, sent: str | None, counted: str | None, period: Period) -> Compared | None:
-        tags = dict(tag.split("=", 1) for tag in self.tags)
-        return read_compared(reader, sent, counted, self.group, period, tags=tags, commits_first=self.commits_first)
+    def _all(self, reader: PointReader, at_ms: int) -> Shown:
+        stored = read_stored(reader, at_ms)
+        as_of_ms = stored.as_of(at_ms)
+        if as_of_ms is None:
+            return Shown.nothing(stored.text(at_ms), UNKNOWN)
+        sides = read_sides(reader, None, Period(as_of_ms, as_of_ms, as_of_ms + 1))
+        compared = compare_all(sides, as_of_ms, stored, commits_first=self.commits_first)
+        apps = {key.app for key in compared}
+        if self.app is not None and self.app not in apps:
+            what = f"The store has no counter of the app {self.app!r} with positions."
+            return Shown.nothing(f"{what} {did_you_mean(self.app, apps)}", UNUSABLE)
+        of_app = {str(key): one for key, one in compared.items() if self.app in (None, key.app)}
+        found = {str(key): compared[key] for key in compared if str(key) in of_app and key.taken in sides}
+        left_out = [name for name in of_app if name not in found]
+        if not found:
+            return Shown.nothing(_left_out(left_out) if left_out else _NO_CONSUMER, UNKNOWN)
+        objects = [
+            {"metric": name, "sender": one.sender and str(one.sender), **_json(one.compared, stored, as_of_ms)}
+            for name, one in found.items()
+        ]
+        judged = [(one.compared, one.sender is not None) for one in found.values()]
+        text = _list(found, [stored.text(at_ms), *([_left_out(left_out)] if left_out else [])])
+        return Shown(objects, text, "", _code(judged, stored, at_ms))
 
     def _one(self, reader: PointReader, period: Period) -> Shown:
         sent, counted = (None, None, *self.names)[-2:]
-        compared = self._read(reader, sent, counted, period)
+        tags = dict(tag.split("=", 1) for tag in self.tags)
+        compared = read_compared(reader, sent, counted, self.group, period, tags=tags, commits_first=self.commits_first)
         if compared is None:
-            return Shown.nothing(_nothing(self))
-        now = compared.at(period.end_ms)
-        still_ms = compared.still_ms(period.end_ms)
+            return Shown.nothing(self._wrong_name(reader), UNUSABLE)
+        stored, at_ms = compared.stored, period.end_ms
+        as_of_ms, as_of = stored.as_of(at_ms), stored.text(at_ms)
+        if as_of_ms is None:
+            return Shown.nothing(as_of, UNKNOWN)
+        now, still_ms = compared.at(as_of_ms), compared.still_ms(as_of_ms)
         still = None if still_ms is None else comparison_json(compared.at(still_ms))
-        json = comparison_json(now) | {"still_ms": still_ms, "still": still}
-        code = _code([compared], [now], with_lost=sent is not None or counted is None)
-        return Shown([json], _text(now, compared.still_text(period.end_ms)), "", code)
+        json = _json(now, stored, as_of_ms) | {"still_ms": still_ms, "still": still}
+        code = _code([(now, sent is not None or counted is None)], stored, at_ms)
+        unit = "OFFSETS" if counted is None else "RECORDS"
+        return Shown([json], _text(now, unit, [as_of, compared.still_text(as_of_ms)]), "", code)
+
+    def _wrong_name(self, reader: PointReader) -> str:
+        """Return which names the store does not have, with those that are like them."""
+        counters = {name for name in reader.measurements() if is_sum(name) and name not in LAGS}
+        wrong = [name for name in self.names if not any(name == one or name.endswith(f"/{one}") for one in counters)]
+        if wrong:
+            return " ".join(f"The store has no counter {name!r}. {did_you_mean(name, counters)}" for name in wrong)
+        if self.names:
+            of = " or ".join([*map(repr, self.names), *(f"the group {one!r}" for one in [self.group] if one)])
+            return f"The store has nothing of {of}{''.join(f' with {tag}' for tag in self.tags)} together."
+        return f"The store has no offsets of the group {self.group!r}: tallystream lag lists them."
 
 
 def comparison_json(one: Comparison) -> dict[str, Any]:
@@ -89,31 +132,29 @@ def comparison_json(one: Comparison) -> dict[str, Any]:
         {**place._asdict(), "known": list(known), "processed": list(processed)}
         for place, known, processed in one.partitions
     ]
-    return {name: asdict(getattr(one, name)) for name in NUMBERS} | {"partitions": partitions, "why": list(one.why)}
+    bounds: dict[str, Bounds] = {name: getattr(one, name) for name in NUMBERS}
+    numbers = {
+        name: {"at_least": one.at_least, "at_most": one.at_most}
+        | ({} if one.granted is None else {"granted": one.granted})
+        for name, one in bounds.items()
+    }
+    return numbers | {"partitions": partitions, "why": list(one.why)}
 
 
-def _code(compared: Iterable[Compared], found: Collection[Comparison], *, with_lost: bool) -> int:
-    if any(one.behind for one in compared):
+def _json(one: Comparison, stored: Stored, as_of_ms: int) -> dict[str, Any]:
+    return {"as_of_ms": as_of_ms, "behind": list(stored.behind), **comparison_json(one)}
+
+
+def _code(found: Iterable[tuple[Comparison, bool]], stored: Stored, at_ms: int) -> int:
+    """Return the exit code by comparisons, each with whether it is known what was sent."""
+    if stored.is_late(at_ms):
         return UNKNOWN
-    if any(one.is_bad for one in found):
-        return BAD
-    unsure = [one.processed_twice for one in found] + [one.lost for one in found if with_lost]
-    return UNKNOWN if any(one.at_most != 0 for one in unsure) else FOUND
-
-
-def _nothing(settings: CompareSettings, left_out: Sequence[str] = ()) -> str:
-    if settings.names:
-        names = " or ".join(map(repr, settings.names))
-        return f"The store has no counter named {names}. Check the name: tallystream sums lists them."
-    if settings.group is not None:
-        return f"The store has no offsets of the group {settings.group!r}. Check the name: tallystream lag lists them."
-    if left_out:
-        return _left_out(left_out)
-    of_app = "" if settings.app is None else f" of the app {settings.app!r}"
-    return (
-        f"The store has no counter{of_app} with positions. Check the name, and that the app counts with "
-        "ConsumerProgress, or sets the positions NAME.position together with the counter NAME."
-    )
+    unsure = False
+    for one, knows_sent in found:
+        if one.is_bad:
+            return NOT_WELL
+        unsure = unsure or one.processed_twice.most != 0 or (knows_sent and one.lost.at_most != 0)
+    return UNKNOWN if unsure else FOUND
 
 
 def _left_out(names: Sequence[str]) -> str:
@@ -123,30 +164,28 @@ def _left_out(names: Sequence[str]) -> str:
     )
 
 
-def _list(found: Mapping[str, Comparison], left_out: Sequence[str]) -> str:
-    head = ("METRIC", "COUNTED", "TWICE", "AT MOST", "PARTITIONS")
+def _list(found: Mapping[str, OfConsumer], sentences: Sequence[str]) -> str:
+    head = ("METRIC", "COUNTED", "LOST", "IN FLIGHT", "COUNTED TWICE", "PROCESSED TWICE", "SENT BY")
+    numbers = ("counted", "lost", "in_flight", "twice", "processed_twice")
     rows = [
         (
             name,
-            formatting.number(one.counted.at_least),
-            formatting.number(one.twice.at_least),
-            formatting.number(one.processed_twice.at_most),
-            formatting.number(len(one.partitions)),
+            *(getattr(compared, number).short for number in numbers),
+            formatting.DASH if sender is None else str(sender),
         )
-        for name, one in found.items()
+        for name, (sender, compared) in found.items()
     ]
     why = dict.fromkeys(
-        f"{sentence}\n" if all(sentence in other.why for other in found.values()) else f"{name}: {sentence}\n"
+        sentence if all(sentence in other.compared.why for other in found.values()) else f"{name}: {sentence}"
         for name, one in found.items()
-        for sentence in one.why
+        for sentence in one.compared.why
     )
-    more = f"{_left_out(left_out)}\n" if left_out else ""
-    return "\n".join([aligned([head, *rows], right={1, 2, 3}), "".join(why) + more])
+    return aligned([head, *rows], right={1, 2, 3, 4, 5}) + _lines([*why, *sentences])
 
 
-def _text(now: Comparison, still: str) -> str:
+def _text(now: Comparison, unit: str, sentences: Sequence[str]) -> str:
     numbers = [(text, getattr(now, name)) for name, text in NUMBERS.items()]
-    rows = [("", "RECORDS", "CERTAINTY"), *((text, formatting.number(one.at_least), str(one)) for text, one in numbers)]
+    rows = [("", unit, "CERTAINTY"), *((text, formatting.number(one.at_least), str(one)) for text, one in numbers)]
     text = aligned(rows, right={1})
     if now.partitions:
         head = ("TOPIC", "PARTITION", "OFFSETS", "PROCESSED", "BEFORE", "IN FLIGHT")
@@ -155,4 +194,8 @@ def _text(now: Comparison, still: str) -> str:
             sizes = (one.known.size, one.processed.size, one.before, one.in_flight)
             of_partitions.append((*one.place, *map(formatting.number, sizes)))
         text += "\n" + aligned([head, *of_partitions], right={2, 3, 4})
-    return "\n".join([text, still, *now.why]) + "\n"
+    return text + _lines([*sentences, *now.why])
+
+
+def _lines(sentences: Iterable[str]) -> str:
+    return "\n" + "".join(f"{one}\n" for one in sentences if one)

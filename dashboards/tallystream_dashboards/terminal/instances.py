@@ -1,4 +1,4 @@
-"""`tallystream instances APP [--metric NAME]`: print the instances of an app, from the store, as a table or as JSON."""
+"""`tallystream instances [APP]`: print the apps, or the instances of one, from the store, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tallystream_dashboards.data.instance_states import Instance, read_instances
 from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.data.observed import read_numbers
 from tallystream_dashboards.printable import printable
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import FOUND, UNUSABLE, Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.observed import AppInstances
 
 _COLUMNS = ("INSTANCE", "STATE", "SINCE", "LAST REPORT", "LIVES", "RESTARTS")
 _RIGHT = frozenset({2, 3, 4, 5})
@@ -27,10 +28,11 @@ class InstancesSettings(TableSettings):
     """Settings of `tallystream instances`, and those of every table.
 
     Raises:
-        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or `range` is not in `RANGES`.
+        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, `range` is not in `RANGES`, or a
+            `metric` has no `app`.
     """
 
-    app: str
+    app: str | None = None
     metric: str | None = None
     range: str = "1h"
 
@@ -38,16 +40,31 @@ class InstancesSettings(TableSettings):
         TableSettings.__post_init__(self)
         if self.range not in RANGES:
             raise ConfigError("--range", self.range, f"give one of {', '.join(RANGES)}")
+        if self.metric is not None and self.app is None:
+            raise ConfigError("--metric", self.metric, "give the app, too")
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return a line for each instance, and the app's numbers. The exit code is 1 if there are none, else 0."""
+        """Return a line for each app, or for each instance of one. The exit code is 1 if there are none, else 0."""
+        numbers = read_numbers(reader, end_ms=at_ms, until_ms=at_ms + 1)
+        if self.app is None:
+            return _apps(numbers)
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
         found = read_instances(reader, self.app, period, metric=self.metric)
+        apps = [one.name for one in numbers]
+        if not found and apps and self.app not in apps:
+            return Shown.nothing(f"The store has no app {self.app!r}. {did_you_mean(self.app, apps)}", UNUSABLE)
         if not found:
             return Shown.nothing(_nothing(self))
-        numbers = read_numbers(reader, end_ms=at_ms, until_ms=at_ms + 1, app=self.app)
-        summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers)
+        summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers if one.name == self.app)
         return Shown([_json(one, self) for one in found], _table(found, at_ms, self) + summary, "", FOUND)
+
+
+def _apps(numbers: Sequence[AppInstances]) -> Shown:
+    if not numbers:
+        return Shown.nothing("The store has no app yet. Check that an application reports, and that the shipper runs.")
+    rows = [(one.name, *map(formatting.number, (one.living, one.ended, one.silent))) for one in numbers]
+    objects = [{"app": one.name, "living": one.living, "ended": one.ended, "silent": one.silent} for one in numbers]
+    return Shown(objects, aligned([("APP", "LIVING", "ENDED", "SILENT"), *rows], right={1, 2, 3}), "", FOUND)
 
 
 def _nothing(settings: InstancesSettings) -> str:

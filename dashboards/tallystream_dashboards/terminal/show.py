@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import closing
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.errors import ConfigError
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
 
-FOUND, NOTHING, NOT_WELL, UNREADABLE = 0, 1, 1, 3
-"""Exit codes: there is something to show, there is nothing, something is not well, the store can't be read."""
+FOUND, NOTHING, NOT_WELL, UNUSABLE, UNREADABLE, UNKNOWN = 0, 1, 1, 2, 3, 4
+"""Exit codes: there is something to show, there is nothing, something is not well, a name is wrong, the store can't be
+read, and that can't be told.
+"""
 
 RETRY_S = 0.5
 """Seconds between two reads while there is nothing to show yet."""
+
+MAX_NAMES = 20
+"""How many names an error lists."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -123,6 +129,14 @@ def _read(settings: TableSettings, opened: Callable[[], PointReader], at_ms: int
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
         return Shown.nothing(f"The {what} can't be read: {error}", UNREADABLE)
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return a sentence with the names that are like a wrong one, or with all of them."""
+    alike = get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+    if alike:
+        return f"Did you mean {' or '.join(alike)}?"
+    return f"There are: {', '.join(sorted(known)[:MAX_NAMES])}." if known else "There is none yet."
 
 
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:

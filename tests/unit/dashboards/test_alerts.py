@@ -14,9 +14,11 @@ from support.lag import Rounds, group, round_of
 from support.printed import NOW_MS
 from support.stores import write
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.alerts import UNREADABLE, Alerts, AlertSettings, run
 from tallystream_dashboards.data.problems import Problem
+from tallystream_dashboards.grafana.settings import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +29,7 @@ OUTDATED = Problem("No lag has been collected for 6 min", "The lag is old.", "co
 
 
 def behind(group: str, why: str = "It is late.") -> Problem:
-    return Problem(f"Group {group} is late", why, "lag-seconds", since_ms=NOW_MS - 1000, details={"group": group})
+    return Problem(f"Group {group} is late", why, "lag-seconds", since_ms=NOW_MS - 121_000, details={"group": group})
 
 
 class Alertmanager:
@@ -156,7 +158,7 @@ def test_an_end_is_posted_until_it_is_taken() -> None:
     alerts = Alerts()
     (first,) = alerts.update([behind("a")], NOW_MS)
     (changed,) = alerts.update([behind("a", "It is later.")], NOW_MS + 60_000)
-    assert changed["startsAt"] == first["startsAt"] == "2023-11-14T22:13:19.000Z"
+    assert changed["startsAt"] == first["startsAt"] == "2023-11-14T22:11:19.000Z"
     assert changed["annotations"]["description"].startswith("It is later. What to do: ")
     for now_ms in (NOW_MS + 120_000, NOW_MS + 180_000):
         assert alerts.update([], now_ms) == [changed | {"endsAt": "2023-11-14T22:15:20.000Z"}]
@@ -168,17 +170,93 @@ def test_an_end_is_posted_until_it_is_taken() -> None:
 
 def test_an_alert_does_not_end_before_it_began() -> None:
     """The clock may be set back."""
-    alerts = Alerts()
-    (ahead,) = alerts.update([Problem("Late", "It is.", "lag-seconds", since_ms=NOW_MS + 9000)], NOW_MS)
+    alerts = Alerts(repeated=False)
+    (ahead,) = alerts.update([Problem("Rejected", "They are.", "dead-letters", since_ms=NOW_MS + 9000)], NOW_MS)
     assert ahead["startsAt"] == "2023-11-14T22:13:20.000Z"
     (ended,) = alerts.update([], NOW_MS - 60_000)
     assert ended["endsAt"] == ended["startsAt"]
 
 
+def test_an_alert_fires_after_the_time_of_its_rule() -> None:
+    """It begins when its problem did, as far as that is known, else with the first reading of it in a row."""
+    alerts = Alerts()
+    assert alerts.update([OUTDATED], NOW_MS) == []
+    assert alerts.update([OUTDATED], NOW_MS + 29_000) == []
+    (firing,) = alerts.update([OUTDATED], NOW_MS + 30_000)
+    assert firing["labels"]["alertname"] == "TallystreamLagCollectorDown"
+    alerts.update([], NOW_MS + 60_000)
+    alerts.accepted()
+    assert alerts.update([OUTDATED], NOW_MS + 61_000) == []
+    late = Problem("Group a is late", "It is.", "lag-seconds", since_ms=NOW_MS)
+    for repeated in (True, False):
+        alerts = Alerts(repeated=repeated)
+        assert alerts.update([late], NOW_MS + 119_000) == []
+        assert len(alerts.update([late], NOW_MS + 120_000)) == 1
+
+
+def counted(name: str, count: int, ago_s: int, app: str = "orders", instances: int = 1) -> Point:
+    fields = {"count": count, "instances": instances}
+    return Point(name, {"app": app, "metric_type": "counter"}, fields, NOW_MS - ago_s * 1000)
+
+
+def covered(name: str, start: int, end: int, app: str, topic: str = "in") -> Point:
+    tags = {"app": app, "metric_type": "position", "topic": topic, "partition": "0"}
+    return Point(f"{name}.position", tags, {"start": start, "position": end}, NOW_MS)
+
+
+def posted(store: StoreSettings, **options: Any) -> list[tuple[str, str, str]]:
+    """Return the names, the metrics and the summaries of what one run posts about records and sums."""
+    webhook = Alertmanager()
+    with webhook.stub as stub:
+        assert run(settings(store, stub, once=True, **options), clock=lambda: NOW_MS / 1000) == 0
+    return [
+        (one["labels"]["alertname"], one["labels"]["metric"], one["annotations"]["summary"])
+        for one in webhook.alerts[0]
+        if "metric" in one["labels"]
+    ]
+
+
+def test_records_that_were_lost_and_processed_twice(store: StoreSettings) -> None:
+    """Each has an alert as soon as it is certain, and a threshold."""
+    points = [counted("sent", 1000, 0), covered("sent", 0, 1000, "orders")]
+    for name in ("done", "done.taken"):
+        points += [counted(name, 900, 0, "billing"), covered(name, 100, 1000, "billing")]
+    points += [counted("done", 1003, 0, "audit"), covered("done", 0, 1000, "audit", "other")]
+    write(store, points)
+    lost = ("TallystreamRecordsLost", "done", "billing: 100 records of done were lost")
+    twice = ("TallystreamProcessedTwice", "done", "audit processed 3 records of done more than once")
+    assert sorted(posted(store)) == [twice, lost]
+    assert posted(store, thresholds=Thresholds.parse(["lost=100"])) == [twice]
+    assert posted(store, thresholds=Thresholds.parse(["lost=99", "processed-twice=3"])) == [lost]
+
+
+@pytest.mark.parametrize(
+    ("grows", "instances", "fires"),
+    [
+        pytest.param(lambda ago: ago > 15, 1, True, id="stopped"),
+        pytest.param(lambda ago: ago > 15, 0, False, id="no instance lives"),
+        pytest.param(lambda _: True, 1, False, id="grows"),
+        pytest.param(lambda ago: ago > 15 and ago % 30 == 0, 1, False, id="rarely grew"),
+        pytest.param(lambda _: False, 1, False, id="never grew"),
+    ],
+)
+def test_a_sum_that_grew_steadily_and_has_stopped(
+    store: StoreSettings, grows: Callable[[int], bool], instances: int, fires: bool
+) -> None:
+    """It has stopped for a period, after five in which it grew."""
+    points, count = [], 0
+    for ago in range(120, -1, -1):
+        count += grows(ago)
+        points.append(counted("n", count, ago * 60, instances=instances))
+    write(store, points)
+    expected = ("TallystreamSumStoppedGrowing", "n", "n of orders has not grown for 10 minutes")
+    assert posted(store) == [expected] * fires
+
+
 def test_what_has_no_rule_is_no_alert() -> None:
     """The page shows that a group is WARN, or was not read, and no rule fires on it."""
     without = Problem("Group a is WARN", "It is late.", "lag-seconds", has_alert=False)
-    (alert,) = Alerts().update([without, OUTDATED], NOW_MS)
+    (alert,) = Alerts(repeated=False).update([without, OUTDATED], NOW_MS)
     assert alert["labels"]["alertname"] == "TallystreamLagCollectorDown"
     assert alert["startsAt"] == "2023-11-14T22:13:20.000Z"
 

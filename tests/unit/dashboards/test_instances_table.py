@@ -187,6 +187,28 @@ def test_an_app_without_instances_is_exit_code_1(tmp_path: Path) -> None:
     assert "--rows" in lines[0]
 
 
+def test_without_an_app_the_apps_are_listed(tmp_path: Path) -> None:
+    """Each has its numbers. A wrong name is answered with the ones that are like it."""
+    rows = [Sum(app=app, name="tallystream.instances", type="instances", ts=NOW_MS, instances=2) for app in "ab"]
+    for row in rows:
+        row.ended, row.silent = 1, 0
+    rows[0].app = "orders"
+    store = fill(tmp_path, [*orders(), *map(point, rows)])
+    code, lines = printed(InstancesSettings(store=store))
+    assert (code, [cells(line) for line in lines]) == (
+        0,
+        [["APP", "LIVING", "ENDED", "SILENT"], ["b", "2", "1", "0"], ["orders", "2", "1", "0"]],
+    )
+    _, lines = printed(InstancesSettings(store=store, json=True))
+    assert json.loads(lines[0]) == {"app": "b", "living": 2, "ended": 1, "silent": 0}
+    code, lines = printed(InstancesSettings(store=store, app="order"))
+    assert (code, lines) == (2, ["The store has no app 'order'. Did you mean orders?"])
+    with pytest.raises(ConfigError, match="--metric"):
+        InstancesSettings(store=store, metric="done")
+    code, (line,) = printed(InstancesSettings(store=fill(tmp_path / "other", [])))
+    assert (code, line.startswith("The store has no app yet.")) == (1, True)
+
+
 def test_an_unknown_period_is_refused() -> None:
     """The sentence names those that exist."""
     with pytest.raises(ConfigError, match=r"--range: '2h'.*5m, 15m, 1h, 6h, 24h, 7d"):

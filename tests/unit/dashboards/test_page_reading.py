@@ -120,7 +120,7 @@ def test_a_counter_has_its_own_positions(store: LocalStore, reader: LocalStore) 
         assert view.counters == (("orders", "paid"), ("orders", "shipped"))
         assert view.compared is not None
         now = view.compared.at(NOW)
-        assert (now.twice, [one.processed.size for one in now.partitions]) == (Bounds(number, number), [offsets])
+        assert (now.twice, [one.processed.size for one in now.partitions]) == (Bounds(number, None, number), [offsets])
 
 
 def test_a_consumer_is_compared_with_what_was_sent(store: LocalStore, reader: LocalStore) -> None:

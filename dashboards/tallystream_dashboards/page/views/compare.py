@@ -44,9 +44,14 @@ def draw(view: CompareView, period: Period, *, zone: tzinfo) -> None:
             icon=":material/search_off:",
         )
         return
-    now = view.compared.at(period.until_ms)
+    stored = view.compared.stored
+    as_of_ms, as_of = stored.as_of(period.end_ms), stored.text(period.end_ms, zone)
+    if as_of_ms is None:
+        st.warning(literal(as_of))
+        return
+    now = view.compared.at(as_of_ms)
     _tiles(now)
-    st.markdown(literal(view.compared.still_text(period.end_ms, zone)))
+    st.markdown(literal(f"{as_of} {view.compared.still_text(as_of_ms, zone)}"))
     for sentence in now.why:
         st.caption(literal(sentence))
     if now.partitions:
@@ -84,7 +89,7 @@ def _tiles(now: Comparison) -> None:
         ("Lost", now.lost, now.lost.known),
         ("In flight", now.in_flight, now.in_flight.known),
         ("Counted twice", now.twice, now.twice.known),
-        ("Processed twice at most", now.processed_twice, now.processed_twice.at_most),
+        ("Processed twice at most", now.processed_twice, now.processed_twice.most),
     ]
     for column, (title, one, value) in zip(st.columns(len(tiles)), tiles, strict=True):
         number = formatting.number(value)

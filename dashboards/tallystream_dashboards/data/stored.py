@@ -1,0 +1,167 @@
+"""Up to when the store has everything that was published: of that moment its sums can be compared.
+
+The counter and the positions of one step may reach the store one after the other. A round of the lag collector asks for
+the committed offsets first, and then for the ends. So what the aggregator had committed in a round is in the store as
+soon as the shipper has committed the ends of `metrics-agg` of that round; and what it had committed has everything that
+was published before a round whose ends of `metrics` are not after it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import UTC
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.lag.reader import read_groups
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
+from tallystream_dashboards.lag.storage import LAG, ROUNDS, SLOT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import tzinfo
+
+    from tallystream_aggregator.sinks.base import PointReader
+
+LIMIT_MS = 150_000
+"""How old the numbers may be, in ms. The longest interval of the collector is 60 s."""
+LONGEST_MS = 3_600_000
+"""How far back the moment is looked for, in ms."""
+LATER_MS = 4 * SLOT_MS
+"""The time after a moment of the past in which it may reach the store. Of old lag one round in a slot is kept."""
+
+_GRANTED = "Taken for granted: all is in the store. No lag of {} is known."
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The store has all that was published until `until_ms` (epoch ms). `behind` are the groups that have lag.
+
+    None: that is not known of the last hour. Without `behind` no lag is known, and all is taken to be in the store.
+    `unknown` are the roles of which no lag is known: they are taken to have none.
+    """
+
+    until_ms: int | None = None
+    behind: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def as_of(self, at_ms: int) -> int | None:
+        """Return the last moment up to `at_ms` of which the sums can be compared; None if none is known."""
+        if self.until_ms is None:
+            return None if self.behind else at_ms
+        return min(at_ms, self.until_ms)
+
+    def is_late(self, at_ms: int) -> bool:
+        """Whether that moment is too long ago to tell how it is at `at_ms`."""
+        as_of = self.as_of(at_ms)
+        return as_of is None or at_ms - as_of > LIMIT_MS
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """What the numbers of that moment rest on."""
+        names = " and ".join(f"the {name}" for name in self.unknown)
+        return (_GRANTED.format(names),) if names else ()
+
+    def text(self, at_ms: int, zone: tzinfo = UTC) -> str:
+        """Return a sentence about that moment; empty if it is `at_ms`."""
+        as_of, names = self.as_of(at_ms), " and ".join(self.behind)
+        if as_of is None:
+            return f"Nothing can be told: {names} is behind in all that is known of the last hour."
+        late = f": {names} is behind" if self.is_late(at_ms) and names else ""
+        return "" if as_of == at_ms else f"As of {formatting.clock(as_of, zone, now_ms=at_ms)}{late}."
+
+
+ALL = Stored(unknown=(AGGREGATOR, SHIPPER))
+"""All is taken to be in the store."""
+
+
+def read_stored(reader: PointReader, at_ms: int) -> Stored:
+    """Return up to when the store has everything, by the lag of the aggregators and the shippers around `at_ms`.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    groups = [one.group for one in read_groups(reader, at_ms=at_ms) if not one.gone]
+    own = [name for name in groups if role(name) in (AGGREGATOR, SHIPPER)]
+    if not own:
+        return ALL
+    for back_ms in (LIMIT_MS, LONGEST_MS):
+        start_ms, end_ms = at_ms - back_ms, at_ms + LATER_MS
+        rounds = [
+            _Round(ts_ms, ts_ms - ceil(float(took_s) * 1000) - 1)
+            for one in reader.read(ROUNDS, ("took_s",), start_ms=start_ms, end_ms=end_ms)
+            for ts_ms, took_s in zip(one.times_ms, one.values, strict=True)
+        ]
+        if not rounds or at_ms - rounds[-1].ts_ms > MAX_GAP_MS:
+            return ALL
+        partitions = [
+            one for name in own for one in _read_partitions(reader, name, start_ms, end_ms) if one.is_there(rounds[-1])
+        ]
+        if not partitions:
+            return ALL
+        until_ms = _until_ms(rounds, partitions)
+        if until_ms is not None:
+            break
+    behind = {one.group for one in partitions if not one.has_consumed(rounds[-1], by=rounds[-1])}
+    known = {role(one.group) for one in partitions}
+    unknown = tuple(name for name in (AGGREGATOR, SHIPPER) if name not in known)
+    return Stored(until_ms, tuple(sorted(behind)), unknown)
+
+
+class _Round(NamedTuple):
+    """A round of the collector: when it had the ends, and a time before it asked."""
+
+    ts_ms: int
+    began_ms: int
+
+
+class _Partition(NamedTuple):
+    """The offsets of a group in a partition over time. They are known where `stale` has no later value."""
+
+    group: str
+    start: Line
+    end: Line
+    committed: Line
+    stale: Line
+
+    def is_there(self, newest: _Round) -> bool:
+        """Return whether the group still has it in the newest round."""
+        return any(newest.ts_ms - one.times_ms[-1] <= MAX_GAP_MS for one in (self.end, self.stale) if one.times_ms)
+
+    def has_consumed(self, end: _Round, *, by: _Round) -> bool:
+        """Return whether the group is known to have committed the end of one round in another one or before."""
+        times = self.end.times_ms
+        at = bisect_right(times, end.ts_ms) - 1
+        if at < 0 or end.ts_ms - times[at] > MAX_GAP_MS:
+            return False
+        stale_at = bisect_right(self.stale.times_ms, end.ts_ms) - 1
+        if stale_at >= 0 and self.stale.times_ms[stale_at] > times[at]:
+            return False
+        committed = self.committed.at(by.ts_ms)
+        committed = self.start.at(by.ts_ms) if committed is None else committed
+        return committed is not None and (self.end.values[at] or 0) <= committed
+
+
+def _until_ms(rounds: Sequence[_Round], partitions: Iterable[_Partition]) -> int | None:
+    shipped = [one for one in partitions if role(one.group) == SHIPPER]
+    summed = [one for one in partitions if role(one.group) == AGGREGATOR]
+    newest = rounds[-1]
+    in_store = next((at for at in reversed(rounds) if all(one.has_consumed(at, by=newest) for one in shipped)), None)
+    if in_store is None:
+        return None
+    earlier = (at for at in reversed(rounds) if at.ts_ms <= in_store.ts_ms)
+    return next((at.began_ms for at in earlier if all(one.has_consumed(at, by=in_store) for one in summed)), None)
+
+
+def _read_partitions(reader: PointReader, group: str, start_ms: int, end_ms: int) -> list[_Partition]:
+    found: dict[tuple[str, ...], dict[str, Line]] = {}
+    fields = ("start", "end", "committed", "stale")
+    for one in reader.read(LAG, fields, start_ms=start_ms, end_ms=end_ms, tags={"group": group}):
+        place = one.tags.get("topic", ""), one.tags.get("partition", "")
+        values = [int(value) if isinstance(value, int | float) else None for value in one.values]
+        found.setdefault(place, {})[one.field] = Line(one.field, list(one.times_ms), [*values])
+    return [_Partition(group, *(lines.get(field, Line(field)) for field in fields)) for lines in found.values()]
