@@ -24,8 +24,9 @@ function compare(a, b) {
 }
 
 export default function ({ parentElement, data }) {
-  const box = (parentElement.host ?? parentElement).closest(`.st-key-${data}`);
-  if (box.dataset.sorted !== undefined) return;
+  // While Streamlit changes the view, this may be called outside of the table's box, and again when it is in there.
+  const box = parentElement.host.closest(`.st-key-${data}`);
+  if (box === null || box.dataset.sorted !== undefined) return;
   const sort = () => {
     const table = box.querySelector("table");
     if (table === null) return;
