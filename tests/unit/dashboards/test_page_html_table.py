@@ -93,7 +93,14 @@ def test_words_that_streamlit_renders_are_code(word: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["billing", "my_topic.v2-eu/0", "STOP in orders/0 (1 of 2 partitions): 2,360 records wait.", "≥ 10 min · 5%", ""],
+    [
+        "billing",
+        "my_topic.v2-eu/0",
+        "STOP in orders/0 (1 of 2 partitions): 2,360 records wait.",
+        "≥ 10 min · 5%",
+        "As of 00:29:34. Now.",
+        "",
+    ],
 )
 def test_ordinary_words_are_unchanged(text: str) -> None:
     """Ordinary names and the reasons of statuses are no code spans."""
