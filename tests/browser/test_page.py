@@ -262,7 +262,10 @@ def test_the_page_requires_its_password_and_refreshes(
 
 
 def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
-    """First from high to low, then from low to high, then as before. A refresh keeps the order. A dash comes last."""
+    """First from high to low, then from low to high, then as before. A refresh keeps the order. A dash comes last.
+
+    The table of a view to which one switches is sorted, too.
+    """
 
     def names() -> list[str]:
         return [row[0] for row in statuses(page)]
@@ -287,6 +290,13 @@ def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_
         wait_until(lambda: names() == before, 20, "the worst is first")
         page.locator(".st-key-groups-table").get_by_role("button", name="Lag", exact=True).click()
         wait_until(lambda: names()[:2] == ["billing", "audit"], 20, "the largest lag is first")
+        page.locator(".st-key-group input").click()
+        page.get_by_role("option", name="billing").click()
+        table = page.locator(".st-key-partitions-table")
+        table.get_by_role("button", name="Partition").click()
+        head = table.get_by_role("columnheader", name="Partition")
+        wait_until(lambda: head.get_attribute("aria-sort") == "descending", 20, "another view's table is sorted")
+        assert [row[1] for row in cells(page, "partitions-table")[1:]] == ["1", "0"]
 
 
 def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:

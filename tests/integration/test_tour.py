@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -223,7 +222,7 @@ def test_spark_monitor(tour: Tour) -> None:
     twice = len(read_topic(tour.servers, flights.input + "-scored")) - 6000
     assert (found["sent"], found["lost"]) == (exactly(6000), exactly(0))
     assert contains(found["processed_twice"], twice)
-    tour.assert_ended("scoring")
+    wait_until(lambda: set(tour.states("scoring").values()) == {"ended"}, 60, "the job has ended")
 
 
 @pytest.mark.integration
@@ -248,9 +247,6 @@ def test_kills_of_a_consumer(tour: Tour) -> None:
         tour.run("python", JOURNALLED, "send", tour.folder / "sent", tour.servers, tour.input, "flights.sent", "300")
         return False
 
-    def worked() -> Counter[tuple[str, ...]]:
-        return Counter(tuple(words[1:]) for words in tour.journal("worked") if words[0] == "worked")
-
     first = consumer("flights-1")
     for window in WINDOWS:
         second = consumer("flights-2", window)
@@ -259,23 +255,23 @@ def test_kills_of_a_consumer(tour: Tour) -> None:
         second.wait()
     second = consumer("flights-2")
     sent = {tuple(words[1:]) for words in tour.journal("sent")}
-    wait_until(lambda: worked().keys() == sent, 120, "all is processed")
+    wait_until(lambda: sum(tour.committed()) == len(sent), 120, "all is committed")
     tour.end(second)
-    twice = worked().total() - len(sent)
+    worked = [tuple(words[1:]) for words in tour.journal("worked") if words[0] == "worked"]
+    assert set(worked) == sent
     counted_twice = held()[COUNTED]
-
     found = tour.compared("flights.sent", "flights.processed", "--group", tour.group)
     assert (found["sent"], found["lost"]) == (exactly(len(sent)), exactly(0))
     assert found["twice"] == exactly(counted_twice)
     assert found["counted"] == exactly(len(sent) + counted_twice)
-    assert contains(found["processed_twice"], twice)
+    assert contains(found["processed_twice"], len(worked) - len(sent))
+    assert found["processed_twice"]["at_most"] is not None
 
     first.send_signal(signal.SIGKILL)
     first.wait()
     states = {"flights-1": "silent", "flights-2": "ended"}
     wait_until(lambda: tour.states("flights") == states, 120, "the killed instance is silent")
-    (problem,) = tour.problems("flights")
-    assert "fell silent" in problem
+    assert any("fell silent" in problem for problem in tour.problems("flights"))
     tour.assert_ended("senders")
 
 

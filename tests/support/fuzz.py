@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+T = TypeVar("T")
 
 FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "1"))
 """By what the number of examples of every property test is multiplied."""
@@ -21,3 +25,8 @@ def examples(count: int, *, fixed: bool = False) -> settings:
         derandomize=fixed and FACTOR <= 1,
         suppress_health_check=list(HealthCheck),
     )
+
+
+def lists(elements: st.SearchStrategy[T], longest: int) -> st.SearchStrategy[list[T]]:
+    """Return lists of all lengths alike. Most of those that `st.lists` returns have ten elements or less."""
+    return st.integers(0, longest).flatmap(lambda size: st.lists(elements, min_size=size, max_size=size))

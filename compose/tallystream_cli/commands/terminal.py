@@ -145,8 +145,8 @@ def compare(
 
     Without names, show each consumer that counts what it takes, and what was sent to it.
 
-    Exit code: 0 none was lost or processed twice, 1 some were, 2 a name is wrong, 3 the store can't be read, 4 that
-    can't be told.
+    Exit code: 0 none is known to be lost or processed twice, 1 some are, 2 a name is wrong, 3 the store can't be read,
+    4 that can't be told. Without SENT nothing is known to be lost.
     """
     from tallystream_dashboards.terminal.compare import CompareSettings
     from tallystream_dashboards.terminal.show import show

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data.died import read_died
 from tallystream_dashboards.data.lines import Period
-from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.data.sums import metrics
 from tallystream_dashboards.lag.storage import LAG
@@ -50,6 +50,9 @@ def read_compared(
 
     # Before the sums: what had arrived by then is in them. Offsets are of the round that read them.
     stored = Stored(period.end_ms) if counted is None else read_stored(reader, period.end_ms)
+    as_of_ms = stored.as_of(period.end_ms)
+    if as_of_ms is not None:  # that moment may be before the period
+        period = period._replace(start_ms=min(period.start_ms, as_of_ms - STILL_MS))
 
     def read() -> Compared | None:
         offsets = {"start", "end", "committed"}
@@ -60,7 +63,7 @@ def read_compared(
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 
-    found, as_of_ms = _of_one_moment(read), stored.as_of(period.end_ms)
+    found = _of_one_moment(read)
     if found is None or counted is None or as_of_ms is None or not found.at(as_of_ms).is_unsure:
         return found
     app, name = _app_and_name(counted, names)

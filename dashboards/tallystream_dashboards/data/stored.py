@@ -34,7 +34,7 @@ LONGEST_MS = 3_600_000
 LATER_MS = 4 * SLOT_MS
 """The time after a moment of the past in which it may reach the store. Of old lag one round in a slot is kept."""
 
-_GRANTED = "Taken for granted: all is in the store. No lag of the aggregator and the shipper is known."
+_GRANTED = "Taken for granted: all is in the store. No lag of {} is known."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,12 @@ class Stored:
     """The store has all that was published until `until_ms` (epoch ms). `behind` are the groups that have lag.
 
     None: that is not known of the last hour. Without `behind` no lag is known, and all is taken to be in the store.
+    `unknown` are the roles of which no lag is known: they are taken to have none.
     """
 
     until_ms: int | None = None
     behind: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def as_of(self, at_ms: int) -> int | None:
         """Return the last moment up to `at_ms` of which the sums can be compared; None if none is known."""
@@ -61,18 +63,19 @@ class Stored:
     @property
     def why(self) -> tuple[str, ...]:
         """What the numbers of that moment rest on."""
-        return () if self.until_ms is not None or self.behind else (_GRANTED,)
+        names = " and ".join(f"the {name}" for name in self.unknown)
+        return (_GRANTED.format(names),) if names else ()
 
     def text(self, at_ms: int, zone: tzinfo = UTC) -> str:
         """Return a sentence about that moment; empty if it is `at_ms`."""
         as_of, names = self.as_of(at_ms), " and ".join(self.behind)
         if as_of is None:
-            return f"Nothing can be told: {names} is more than an hour behind."
+            return f"Nothing can be told: {names} is behind in all that is known of the last hour."
         late = f": {names} is behind" if self.is_late(at_ms) and names else ""
         return "" if as_of == at_ms else f"As of {formatting.clock(as_of, zone, now_ms=at_ms)}{late}."
 
 
-ALL = Stored()
+ALL = Stored(unknown=(AGGREGATOR, SHIPPER))
 """All is taken to be in the store."""
 
 
@@ -82,9 +85,9 @@ def read_stored(reader: PointReader, at_ms: int) -> Stored:
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = {one.group: role(one.group) for one in read_groups(reader, at_ms=at_ms) if not one.gone}
-    own = {name: of for name, of in names.items() if of in (AGGREGATOR, SHIPPER)}
-    if {*own.values()} != {AGGREGATOR, SHIPPER}:
+    groups = [one.group for one in read_groups(reader, at_ms=at_ms) if not one.gone]
+    own = [name for name in groups if role(name) in (AGGREGATOR, SHIPPER)]
+    if not own:
         return ALL
     for back_ms in (LIMIT_MS, LONGEST_MS):
         start_ms, end_ms = at_ms - back_ms, at_ms + LATER_MS
@@ -98,13 +101,15 @@ def read_stored(reader: PointReader, at_ms: int) -> Stored:
         partitions = [
             one for name in own for one in _read_partitions(reader, name, start_ms, end_ms) if one.is_there(rounds[-1])
         ]
-        if {role(one.group) for one in partitions} != {AGGREGATOR, SHIPPER}:
+        if not partitions:
             return ALL
         until_ms = _until_ms(rounds, partitions)
         if until_ms is not None:
             break
     behind = {one.group for one in partitions if not one.has_consumed(rounds[-1], by=rounds[-1])}
-    return Stored(until_ms, tuple(sorted(behind)))
+    known = {role(one.group) for one in partitions}
+    unknown = tuple(name for name in (AGGREGATOR, SHIPPER) if name not in known)
+    return Stored(until_ms, tuple(sorted(behind)), unknown)
 
 
 class _Round(NamedTuple):

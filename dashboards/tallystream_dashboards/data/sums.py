@@ -13,7 +13,7 @@ from tallystream_dashboards.data.lines import Line, highest, rate, total
 from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.lines import Period
@@ -213,19 +213,23 @@ def _total(parts: Sequence[Metric]) -> Metric:
     return Metric(app, name, type_, (), fields, parts=len(parts))
 
 
-def read_all(reader: PointReader, period: Period) -> tuple[list[Metric], int]:
+def read_all(
+    reader: PointReader, period: Period, *, app: str | None = None, selected: Callable[[str], bool] | None = None
+) -> tuple[list[Metric], int]:
     """Return the sums at the end of the period, each with its values of the minute before, and how many are not read.
+
+    Of the `selected` names none is left out.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
+    read = names[:MAX_MEASUREMENTS] if selected is None else [name for name in names if selected(name)]
+    window_ms = period.window_ms(RATE_MS)
     series = [
-        one
-        for name in names[:MAX_MEASUREMENTS]
-        for one in read_sums(reader, name, at_ms=period.until_ms, window_ms=period.window_ms(RATE_MS))
+        one for name in read for one in read_sums(reader, name, at_ms=period.until_ms, window_ms=window_ms, app=app)
     ]
-    return metrics(series), max(0, len(names) - MAX_MEASUREMENTS)
+    return metrics(series), 0 if selected else len(names) - len(read)
 
 
 def read_sums(

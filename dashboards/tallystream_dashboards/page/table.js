@@ -1,9 +1,10 @@
 // Sorts a table by the column that is clicked: from high to low, at the next click from low to high, then as before.
 const UNITS = { "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400 };
 
-// Returns a number or a text, and null for what is not known: "1 min 5 s" is 65, "≥ 1,500" is 1,500, and of a trend or
-// of bounds the first number counts. A time of today is later than one with a date.
+// Returns a number or a text, and null for what is not known: "1 min 5 s" is 65, "≥ 1,500" and "1,500?" are 1,500, and of
+// a trend or of bounds the first number counts. A time of today is later than one with a date. Words are a text.
 function rank(cell) {
+  if (cell.classList.contains("words")) return cell.textContent.toLowerCase();
   const image = cell.querySelector("img");
   const [text] = (image ? image.alt.split(" to ")[1] : cell.textContent).split(/ to |, /);
   if (text === "" || text === "–") return null;
@@ -13,7 +14,7 @@ function rank(cell) {
   const digits = text.replaceAll(",", "");
   const times = [...digits.matchAll(/([\d.]+) (µs|ms|s|min|h|d)(?= |$)/g)];
   if (times.length) return times.reduce((all, [, number, unit]) => all + number * UNITS[unit], 0);
-  const [, number] = digits.match(/^(?:≥ )?(-?[\d.]+(?:e[+-]?\d+)?)(?= |$)/) ?? [];
+  const [, number] = digits.match(/^(?:≥ )?(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=[ ?]|$)/) ?? [];
   return number === undefined ? text.toLowerCase() : Number(number);
 }
 
@@ -23,8 +24,9 @@ function compare(a, b) {
 }
 
 export default function ({ parentElement, data }) {
-  const box = (parentElement.host ?? parentElement).closest(`.st-key-${data}`);
-  if (box.dataset.sorted !== undefined) return;
+  // While Streamlit changes the view, this may be called outside of the table's box, and again when it is in there.
+  const box = parentElement.host.closest(`.st-key-${data}`);
+  if (box === null || box.dataset.sorted !== undefined) return;
   const sort = () => {
     const table = box.querySelector("table");
     if (table === null) return;

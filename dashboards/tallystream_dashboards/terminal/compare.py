@@ -111,7 +111,8 @@ class CompareSettings(TableSettings):
         still = None if still_ms is None else comparison_json(compared.at(still_ms))
         json = _json(now, stored, as_of_ms) | {"still_ms": still_ms, "still": still}
         code = _code([(now, sent is not None or counted is None)], stored, at_ms)
-        return Shown([json], _text(now, [as_of, compared.still_text(as_of_ms)]), "", code)
+        unit = "OFFSETS" if counted is None else "RECORDS"
+        return Shown([json], _text(now, unit, [as_of, compared.still_text(as_of_ms)]), "", code)
 
     def _wrong_name(self, reader: PointReader) -> str:
         """Return which names the store does not have, with those that are like them."""
@@ -182,9 +183,9 @@ def _list(found: Mapping[str, OfConsumer], sentences: Sequence[str]) -> str:
     return aligned([head, *rows], right={1, 2, 3, 4, 5}) + _lines([*why, *sentences])
 
 
-def _text(now: Comparison, sentences: Sequence[str]) -> str:
+def _text(now: Comparison, unit: str, sentences: Sequence[str]) -> str:
     numbers = [(text, getattr(now, name)) for name, text in NUMBERS.items()]
-    rows = [("", "RECORDS", "CERTAINTY"), *((text, formatting.number(one.at_least), str(one)) for text, one in numbers)]
+    rows = [("", unit, "CERTAINTY"), *((text, formatting.number(one.at_least), str(one)) for text, one in numbers)]
     text = aligned(rows, right={1})
     if now.partitions:
         head = ("TOPIC", "PARTITION", "OFFSETS", "PROCESSED", "BEFORE", "IN FLIGHT")

@@ -7,11 +7,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
@@ -64,17 +63,12 @@ def read_sums(
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    series = [
-        one
-        for name in reader.measurements()
-        if name not in LAGS and is_sum(name) and _is_selected(name, pattern)
-        for one in sums.read_sums(reader, name, at_ms=at_ms, window_ms=sums.RATE_MS, app=app)
-    ]
-    return [metric for metric in sums.metrics(series) if metric.type]
 
+    def selected(name: str) -> bool:
+        return fnmatchcase(name, pattern) if pattern is not None else not name.startswith(sums.OWN)
 
-def _is_selected(name: str, pattern: str | None) -> bool:
-    return fnmatchcase(name, pattern) if pattern is not None else not name.startswith(sums.OWN)
+    found, _ = sums.read_all(reader, Period(at_ms, at_ms, at_ms), app=app, selected=selected)
+    return [metric for metric in found if metric.type]
 
 
 def _nothing(settings: SumsSettings) -> str:

@@ -80,7 +80,7 @@ def test_names_in_the_log_are_escaped() -> None:
             code = [sys.executable, "-c", script.format(log_format, statement)]
             done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
             output = (done.stdout + done.stderr).removesuffix("\n")
-            if log_format == "text" and call.startswith("print"):  # an error may quote lines of a log
+            if log_format == "text" and statement.startswith("print"):  # an error may quote lines of a log
                 output = output.replace("\n", "")
             assert output.isprintable()
             assert "evil\\x1b[2J" in output or "evil\\u001b[2J" in output

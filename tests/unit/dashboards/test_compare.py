@@ -102,8 +102,8 @@ def run(group: Group, history: Sequence[tuple[str, int]]) -> None:
         getattr(group, name)(*arguments)
 
 
-@fuzz.examples(300)
-@given(history=st.lists(st.one_of(of_consumers, of_others), max_size=80))
+@fuzz.examples(100)
+@given(history=fuzz.lists(st.one_of(of_consumers, of_others), 80))
 def test_without_a_count_of_what_was_sent_upper_bounds_are_granted(history: list[tuple[str, int]]) -> None:
     """Offsets without a record hide as many that were counted twice. So no bound is claimed, except if there are none.
 
@@ -119,15 +119,15 @@ def test_without_a_count_of_what_was_sent_upper_bounds_are_granted(history: list
         assert found.processed_twice.granted is None or true.processed_twice <= found.processed_twice.granted
 
 
-@fuzz.examples(300)
+@fuzz.examples(100)
 @given(
-    history=st.lists(
+    history=fuzz.lists(
         st.one_of(
             of_consumers,
             st.tuples(st.just("delete"), of_partition, few),
             st.tuples(st.just("seek"), of_partition, st.integers(-9, 9)),
         ),
-        max_size=80,
+        80,
     ),
     knows_sent=st.booleans(),
 )
@@ -144,10 +144,10 @@ def test_records_that_are_passed_over(history: list[tuple[str, int]], *, knows_s
     assert not wrong(group, found, Truth._fields if knows_sent else ("lost", "twice", "processed_twice"))
 
 
-@fuzz.examples(300)
+@fuzz.examples(100)
 @given(
-    before=st.lists(of_consumers, max_size=40),
-    after=st.lists(of_consumers, max_size=40),
+    before=fuzz.lists(of_consumers, 40),
+    after=fuzz.lists(of_consumers, 40),
     has_positions=st.booleans(),
     takes=st.booleans(),
 )
@@ -170,8 +170,8 @@ def test_old_instances_that_count_less(
     assert found.processed_twice.at_most is None or granted(found, "all count what they take")
 
 
-@fuzz.examples(300)
-@given(before=st.lists(of_consumers, max_size=40), after=st.lists(of_consumers, max_size=40), knows_sent=st.booleans())
+@fuzz.examples(100)
+@given(before=fuzz.lists(of_consumers, 40), after=fuzz.lists(of_consumers, 40), knows_sent=st.booleans())
 def test_several_tags(before: list[tuple[str, int]], after: list[tuple[str, int]], *, knows_sent: bool) -> None:
     """Each version counts with a tag of its own, and takes records again that the one before it has taken."""
     group = Group(PARTITIONS, INSTANCES)
@@ -185,15 +185,15 @@ def test_several_tags(before: list[tuple[str, int]], after: list[tuple[str, int]
     assert not wrong(group, found, Truth._fields if knows_sent else ("twice", "processed_twice"))
 
 
-@fuzz.examples(300)
+@fuzz.examples(100)
 @given(
-    history=st.lists(
+    history=fuzz.lists(
         st.one_of(
             of_consumers,
             st.tuples(st.just("mark"), of_partition),
             st.tuples(st.just("create_again"), of_partition),
         ),
-        max_size=60,
+        60,
     )
 )
 def test_a_topic_that_is_created_again(history: list[tuple[str, int]]) -> None:
@@ -213,8 +213,8 @@ def test_a_topic_that_is_created_again(history: list[tuple[str, int]]) -> None:
         assert granted(found, "no topic was created again")
 
 
-@fuzz.examples(300)
-@given(history=st.lists(st.one_of(of_consumers, of_others, early_commits), max_size=80), takes=st.booleans())
+@fuzz.examples(100)
+@given(history=fuzz.lists(st.one_of(of_consumers, of_others, early_commits), 80), takes=st.booleans())
 def test_if_offsets_are_committed_first_only_lower_bounds_are_claimed(
     history: list[tuple[str, int]], *, takes: bool
 ) -> None:
@@ -268,8 +268,8 @@ def test_counts_without_offsets(sent: int, counted: int, uncommitted: int | None
     assert (found.lost, found.twice, found.is_bad) == (lost, twice, lost.at_least > 0)
 
 
-@fuzz.examples(300)
-@given(history=st.lists(of_consumers, max_size=80))
+@fuzz.examples(100)
+@given(history=fuzz.lists(of_consumers, 80))
 def test_without_a_count_of_what_was_sent_twice_is_what_it_is_granted_to_be(history: list[tuple[str, int]]) -> None:
     """If every offset has a record, the consumers alone tell what was counted twice, and at most processed twice."""
     group = Group(PARTITIONS, INSTANCES)

@@ -131,9 +131,7 @@ others: list[st.SearchStrategy[Step]] = [
 
 
 def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
-    """Return histories of all lengths. Most lists without a lowest length have ten elements or less."""
-    one = st.one_of(*steps)
-    return st.integers(0, 80).flatmap(lambda length: st.lists(one, min_size=length, max_size=length))
+    return fuzz.lists(st.one_of(*steps), 80)
 
 
 def run(history: Sequence[Step]) -> Iterator[Store]:

@@ -187,6 +187,7 @@ def test_the_offsets_of_a_group_alone(store: StoreSettings) -> None:
         tags = {"group": "billing", "topic": "in", "partition": partition}
         write(store, [Point("tallystream.lag", tags, {"start": start, "end": end, "committed": committed}, NOW_MS)])
     code, lines = compared(store, group="billing")
+    assert cells(lines[0]) == ["OFFSETS", "CERTAINTY"]
     assert (code, list(map(cells, lines[1:6]))) == (
         NOT_WELL,
         [
@@ -291,13 +292,32 @@ def test_a_store_that_is_too_far_behind(store: StoreSettings) -> None:
         assert (code, "As of 22:09:58: tallystream-shipper is behind." in lines) == (UNKNOWN, True)
 
 
+def test_a_moment_before_the_range(store: StoreSettings) -> None:
+    """What is known of that moment is read too: nothing seems to be lost because the range begins later."""
+    write(store, [*sent(1000, NOW_MS - 1_500_000), *processed(1000, 1000, 1000, NOW_MS - 1_500_000)])
+    write(store, [counted("billing.processed", 1100, NOW_MS - 1_000_000, app="billing")])
+    write(store, lag_of(*((ago_s, 7, 7 + (ago_s < 1_200)) for ago_s in range(1_600, 0, -20))))
+    found = [
+        json.loads(compared(store, "orders.sent", "billing.processed", range=length, json=True)[1][0])
+        for length in ("15m", "1h")
+    ]
+    assert found[0] == found[1]
+    assert (found[0]["counted"], found[0]["lost"]) == (
+        {"at_least": 1000, "at_most": 1000},
+        {"at_least": 0, "at_most": 0},
+    )
+
+
 def test_a_store_that_is_an_hour_behind(store: StoreSettings) -> None:
     """Then nothing is shown."""
     write(store, [*sent(1000, NOW_MS - 300_000), *processed(990, 980, 990, NOW_MS - 300_000)])
     write(store, lag_of(*((ago_s, 7, 8) for ago_s in range(4_000, 0, -50))))
     for names in (("orders.sent", "billing.processed"), ()):
         code, lines = compared(store, *names)
-        assert (code, lines) == (UNKNOWN, ["Nothing can be told: tallystream-shipper is more than an hour behind."])
+        assert (code, lines) == (
+            UNKNOWN,
+            ["Nothing can be told: tallystream-shipper is behind in all that is known of the last hour."],
+        )
 
 
 def test_without_names_each_consumer_is_a_line(store: StoreSettings) -> None:

@@ -13,14 +13,16 @@ from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.page_history import History
-from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.sinks import stores
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards import page
-from tallystream_dashboards.page import PageSettings
+from tallystream_dashboards.page import PageSettings, banner
 from tallystream_dashboards.page import settings as page_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tallystream_aggregator.sinks.base import PointReader
     from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 APP = Path(page.__file__).with_name("app.py")
@@ -87,3 +89,24 @@ def test_the_time_has_presets(opened: Callable[..., AppTest]) -> None:
     assert timedelta(minutes=60) <= datetime.now(UTC) - at < timedelta(minutes=63)
     shown.button(key="back-to-now").click().run()
     assert "at" not in shown.query_params
+
+
+def test_nothing_is_read_while_the_page_is_drawn(
+    opened: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each view the store is opened once, and it is closed before the first part is drawn."""
+    done: list[str] = []
+
+    def reader(settings: StoreSettings) -> PointReader:
+        found = open_reader(settings)
+        close = found.close
+        done.append("open")
+        monkeypatch.setattr(found, "close", lambda: (done.append("close"), close()))
+        return found
+
+    monkeypatch.setattr(stores, "open_reader", reader)
+    monkeypatch.setattr(banner, "draw_banner", lambda *_, **__: done.append("draw"))
+    for view in ("home", "groups", "metrics", "compare", "runbook"):
+        done.clear()
+        assert not opened(view=view).exception
+        assert done == ["open", "close", "draw"]

@@ -101,8 +101,14 @@ class Pipeline:
         """The shipper commits what it has written."""
         self.committed[SHIPPER][partition] = self.stored[partition]
 
-    def collect(self, took_ms: int = 0, before_ends: Sequence[int] = (), after_ends: Sequence[int] = ()) -> None:
-        """Run a round. While it asks, records are appended, and published before it asks for the ends."""
+    def collect(
+        self,
+        took_ms: int = 0,
+        before_ends: Sequence[int] = (),
+        after_ends: Sequence[int] = (),
+        of: Sequence[str] = (AGGREGATOR, SHIPPER),
+    ) -> None:
+        """Run a round of some groups. While it asks, records are appended and published."""
         asked = {name: list(offsets) for name, offsets in self.committed.items()}
         for partition in before_ends:
             self.append(partition)
@@ -115,6 +121,7 @@ class Pipeline:
         groups = [
             group(name, *zip(asked[name], ends[name], strict=True), topic=topic)
             for name, topic in ((AGGREGATOR, "metrics"), (SHIPPER, "metrics-agg"))
+            if name in of
         ]
         points = self._rounds.points(round_of(*groups), self.now)
         took = {"took_s": took_ms / 1000}
@@ -194,7 +201,10 @@ def test_what_is_too_far_behind_is_late() -> None:
     pipeline.collect()
     found = pipeline.found()
     assert (found.as_of(pipeline.now), found.is_late(pipeline.now)) == (None, True)
-    assert found.text(pipeline.now) == f"Nothing can be told: {AGGREGATOR} is more than an hour behind."
+    assert (
+        found.text(pipeline.now)
+        == f"Nothing can be told: {AGGREGATOR} is behind in all that is known of the last hour."
+    )
 
 
 def test_a_moment_of_the_past_is_known_when_the_store_has_it() -> None:
@@ -214,3 +224,15 @@ def test_without_lag_all_is_taken_to_be_in_the_store(later_ms: int) -> None:
     found = pipeline.found(START + later_ms)
     assert (found, found.as_of(START), found.text(START)) == (ALL, START, "")
     assert "No lag of the aggregator and the shipper is known" in found.why[0]
+
+
+def test_a_lag_of_the_aggregator_counts_also_if_none_of_the_shipper_is_known() -> None:
+    """What it has summed is taken to be in the store; what it has not is not."""
+    pipeline = Pipeline()
+    pipeline.collect(of=[AGGREGATOR])
+    until_ms = pipeline.found().until_ms
+    pipeline.now += 10_000
+    pipeline.append(0)
+    pipeline.collect(of=[AGGREGATOR])
+    assert pipeline.found() == Stored(until_ms, (AGGREGATOR,), ("shipper",))
+    assert "No lag of the shipper is known" in pipeline.found().why[0]

@@ -77,16 +77,6 @@ def test_a_value_that_is_not_finite_is_skipped_and_logged(value: float, log: pyt
     assert [text in log.text for text in ("'c' skips", "'m' skips", "'h' skips")] == [True] * 3
 
 
-@pytest.mark.parametrize("value", [0.5, -1, -0.5])
-def test_a_mark_that_is_no_whole_number_is_skipped_and_logged(value: float, log: pytest.LogCaptureFixture) -> None:
-    """The record's counts are whole numbers that only grow."""
-    meter = ours.MetricsRegistry(Clock()).meter("m")
-    meter.mark(2)
-    meter.mark(value)
-    assert meter.get_count() == 2
-    assert "'m' skips a mark" in log.text
-
-
 def test_a_value_that_is_not_a_number_changes_nothing() -> None:
     """The real pyformance counts and samples the value before it raises the TypeError."""
     histogram, counter = ours.meters.Histogram(), ours.meters.Counter()

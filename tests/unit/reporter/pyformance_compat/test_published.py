@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.pyformances import Clock
-from support.steps import FIRST, SECOND, Topic
-from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
+from support.steps import FIRST, Topic
+from tallystream import ConsoleReporter, record, report
 from tallystream.metrics.sketch import Sketch
 from tallystream.pyformance_compat import MetricsRegistry, RegexRegistry
 from tallystream.testing import InMemoryReporter, assert_not_reported, find
@@ -96,25 +96,6 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
     counter.inc(5)
     fall(counter)
     assert published(registry) == {("c", "updown"): record.UpDown(name="c", value=value)}
-
-
-def test_the_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
-    """The counter's sum keeps the last published count; the updown's sum is over living instances.
-
-    In a second life that falls before its first report, there is no counter.
-    """
-    topic = Topic()
-    counter = registry.counter("jobs")
-    counter.inc(5)
-    assert by_type(append(topic, registry, 0)) == {"counter": 5}
-    counter.inc(3)
-    counter.dec()
-    assert by_type(append(topic, registry, 1)) == {"counter": 5, "updown": 7}
-    other = MetricsRegistry()
-    other.counter("jobs").dec(0)
-    other.counter("jobs").inc(10)
-    assert by_type(append(topic, other, 2, life=SECOND, key=b"app-2")) == {"updown": 17}
-    assert by_type(append(topic, registry, 3, final=True)) == {"counter": 5, "updown": 10}
 
 
 def by_type(topic: Topic) -> dict[str, Any]:
@@ -260,12 +241,3 @@ def test_report_accepts_it() -> None:
     assert (mine.app, registry.app) == ("orders", "orders")
     assert registry.reporter is not None
     assert not registry.reporter.stop(timeout=0)
-
-
-def test_other_objects_are_rejected() -> None:
-    """An object that is not a registry, and an invalid app name, raise ConfigError."""
-    with pytest.raises(ConfigError, match=r"registry: \{\} can't be used; give a MetricRegistry"):
-        ConsoleReporter({})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="app: '' can't be used"):
-        MetricsRegistry().app = ""
-    assert isinstance(MetricsRegistry().tallystream, MetricRegistry)

@@ -158,26 +158,6 @@ def test_timers(steps: list[Any]) -> None:
     same(program)
 
 
-def test_gauges() -> None:
-    """A base class without a value, a callback, a value that is set, and a subclass."""
-
-    def program(library: Any, clock: Clock) -> list[str]:
-        class Own(library.meters.Gauge):  # type: ignore[misc]
-            def get_value(self) -> float:
-                return clock.time()
-
-        with pytest.raises(NotImplementedError):
-            library.meters.Gauge().get_value()
-        simple, given = library.meters.SimpleGauge(), library.meters.SimpleGauge(value=3)
-        callback = library.meters.CallbackGauge(callback=lambda: clock.now)
-        values = [simple.get_value(), given.get_value(), callback.get_value(), Own().get_value()]
-        simple.set_value("text")
-        clock.add(1)
-        return list(map(repr, [*values, simple.get_value(), callback.get_value(), callback.callback()]))
-
-    same(program)
-
-
 @settings(deadline=None)
 @given(st.lists(FINITE), st.one_of(st.floats(0, 1), st.sampled_from([-0.1, 1.1, float("inf")])))
 def test_snapshots(values: list[float], share: float) -> None:
