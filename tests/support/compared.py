@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
-    from tallystream_dashboards.data.compare import Bounds, Comparison
+    from tallystream_dashboards.data.bounds import Bounds
+    from tallystream_dashboards.data.compare import Comparison
 
 
 class Journal(Protocol):

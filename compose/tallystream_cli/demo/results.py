@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_cli.demo import journal
 from tallystream_cli.demo.app import BATCH, DELAY, PROCESSED, WINDOWS
 from tallystream_cli.demo.sums import counted
-from tallystream_dashboards.data.compare import Bounds, compare
+from tallystream_dashboards.data.bounds import Bounds
+from tallystream_dashboards.data.compare import compare
 from tallystream_dashboards.data.sides import taken_of
 
 if TYPE_CHECKING:

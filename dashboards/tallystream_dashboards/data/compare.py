@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_dashboards import formatting
+from tallystream_dashboards.data.bounds import Bounds, balanced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -72,49 +72,6 @@ class Counted:
     def again(self) -> int:
         """The same if metrics with different tags count the same records."""
         return self.count - sum(one.size for one in self.ranges.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """A number that lies between two bounds. `at_most` is None if there is no upper one.
-
-    `granted` is then the upper bound if every offset has a record. Nothing shows that: transactions leave some without.
-    """
-
-    at_least: int = 0
-    at_most: int | None = None
-    granted: int | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the number is known."""
-        return self.at_least == self.at_most
-
-    @property
-    def most(self) -> int | None:
-        """The upper bound, known or granted."""
-        return self.granted if self.at_most is None else self.at_most
-
-    @property
-    def known(self) -> int | None:
-        """The lower bound; None if nothing is known of the number."""
-        return self.at_least if self.at_least or self.most is not None else None
-
-    @property
-    def short(self) -> str:
-        """The number as text, as in `0 to 225` or `≥ 3`, with `?` if that is granted; a dash if nothing is known."""
-        low, high = formatting.number(self.at_least), formatting.number(self.most)
-        if self.most is None:
-            return formatting.DASH if self.known is None else f"≥ {low}"
-        return (low if self.at_least == self.most else f"{low} to {high}") + "?" * (self.at_most is None)
-
-    def __str__(self) -> str:
-        if self.is_exact:
-            return "exact"
-        text = f"at least {self.at_least:,}"
-        if self.most is not None:
-            text += f", at most {self.most:,}" + (" if every offset has a record" if self.at_most is None else "")
-        return text
 
 
 class Died(NamedTuple):
@@ -203,7 +160,7 @@ def compare(
         why.append(_COMMITTED)
     counts = Bounds(counted.count, counted.count)
     for _ in range(2):
-        (of_sent, twice), (counts, lost, in_flight) = _balanced([of_sent, twice], [counts, lost, in_flight])
+        (of_sent, twice), (counts, lost, in_flight) = balanced([of_sent, twice], [counts, lost, in_flight])
     if granted is not None and twice.at_most is None:
         twice = Bounds(twice.at_least, None, max(twice.at_least, granted))
     processed_twice = Bounds(twice.at_least)
@@ -348,33 +305,6 @@ def _partitions(sides: Sequence[Counted], counted: Counted) -> list[OfPartition]
 
 def _order(one: OfPartition) -> tuple[str, int, str]:
     return one.place.topic, len(one.place.partition), one.place.partition
-
-
-def _balanced(left: list[Bounds], right: list[Bounds]) -> tuple[list[Bounds], list[Bounds]]:
-    """Return the bounds of numbers that add up to the same on both sides, as far as each limits the others."""
-    return _limited(left, right), _limited(right, left)
-
-
-def _limited(side: list[Bounds], other: list[Bounds]) -> list[Bounds]:
-    whole = total(other)
-    limited = []
-    for place, one in enumerate(side):
-        rest = total(side[:place] + side[place + 1 :])
-        at_least = one.at_least if rest.at_most is None else max(one.at_least, whole.at_least - rest.at_most)
-        limits = (one.at_most, None if whole.at_most is None else whole.at_most - rest.at_least)
-        highest = [limit for limit in limits if limit is not None]
-        limited.append(Bounds(at_least, max(at_least, min(highest)) if highest else None))
-    return limited
-
-
-def total(bounds: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of the sum of numbers."""
-    at_least = sum(one.at_least for one in bounds)
-    most = [one.most for one in bounds if one.most is not None]
-    if len(most) < len(bounds):
-        return Bounds(at_least)
-    known = all(one.at_most is not None for one in bounds)
-    return Bounds(at_least, sum(most)) if known else Bounds(at_least, None, sum(most))
 
 
 def compare_offsets(offsets: Iterable[tuple[Place, Sequence[tuple[Range, int]]]]) -> Comparison:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.compare import total
+from tallystream_dashboards.data.bounds import total
 from tallystream_dashboards.data.compare_reading import read_sides
 from tallystream_dashboards.data.lines import Line, Period
 from tallystream_dashboards.data.sides import compare_all, taken_of
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.compare import Bounds, Comparison
+    from tallystream_dashboards.data.bounds import Bounds
+    from tallystream_dashboards.data.compare import Comparison
     from tallystream_dashboards.data.observed import AppInstances
 
 MAIN_TYPES = ("counter", "float_counter", "meter", "timer", "histogram")

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.data.compare import Bounds, Comparison
+    from tallystream_dashboards.data.bounds import Bounds
+    from tallystream_dashboards.data.compare import Comparison
     from tallystream_dashboards.data.sides import OfConsumer
     from tallystream_dashboards.data.stored import Stored
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support import fuzz
 from support.compared import Truth, contains, repeated, too_high, truth, wrong
 from support.consumer_group import PROCESSED, SENT, TOPIC, Group
-from tallystream_dashboards.data.compare import Bounds, Comparison, Counted, Place, Range, compare
+from tallystream_dashboards.data.bounds import Bounds
+from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare
 from tallystream_dashboards.data.sides import Side, positions_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from support.compared import repeated, wrong
 from support.consumer_group import APP, PROCESSED, SENT, TOPIC, Group
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.compare import Bounds
+from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.lag.storage import LAG
 

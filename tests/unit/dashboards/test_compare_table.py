@@ -13,7 +13,7 @@ from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream_dashboards.data.compare import Bounds
+from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare_reading import read_compared
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.terminal.compare import CompareSettings

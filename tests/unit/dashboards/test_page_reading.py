@@ -9,7 +9,7 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data import sums
-from tallystream_dashboards.data.compare import Bounds
+from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.groups import (
     MAX_GROUPS,
     MAX_PARTITIONS,

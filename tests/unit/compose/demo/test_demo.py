@@ -22,7 +22,8 @@ from tallystream_cli.demo.journal import Line, Span
 from tallystream_cli.demo.results import Duplicates, Found, Row, differences, exact, rows
 from tallystream_cli.demo.run import DemoSettings, Display, as_dict, as_text
 from tallystream_cli.demo.sums import Key, SumsReader, Values, counted
-from tallystream_dashboards.data.compare import Bounds, Counted, Place, Range
+from tallystream_dashboards.data.bounds import Bounds
+from tallystream_dashboards.data.compare import Counted, Place, Range
 
 
 def test_the_first_event() -> None:
