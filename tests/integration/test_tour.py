@@ -184,12 +184,7 @@ def test_fastapi(tour: Tour, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         server.order_all(range(100))
         tour.wait_for("shop", "http.server.requests", 102)
-        workers = server.workers()
-        killed = min(workers, key=lambda worker: worker.pid)
-        killed.kill()
-        wait_until(
-            lambda: killed not in (now := server.workers()) and len(now) == len(workers), 60, "another worker runs"
-        )
+        server.replace_a_worker()
         server.order_all(range(100, 200))
         tour.end(server.process)
     finally:

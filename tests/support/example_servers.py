@@ -54,6 +54,15 @@ class WebServer:
                     found.add(child)
         return found
 
+    def replace_a_worker(self) -> None:
+        """Kill the oldest process that serves, and return when another one runs."""
+        workers = self.workers()
+        killed = min(workers, key=lambda worker: worker.pid)
+        killed.kill()
+        wait_until(
+            lambda: killed not in (now := self.workers()) and len(now) == len(workers), 60, "another worker runs"
+        )
+
     def kill(self) -> None:
         """Kill what a failed test has left: the workers of uvicorn do not end with it."""
         kill_tree(self.process)

@@ -71,3 +71,13 @@ class Rounds:
     def states(self) -> tuple[GroupState, ...]:
         """The groups after the newest round, worst first."""
         return self.newest_round.states
+
+
+def of_shipper(*rounds: tuple[int, int, int], now_ms: int) -> list[Point]:
+    """Return rounds: so many seconds ago, what the shipper had committed, and the end of its topic."""
+    collector, points = Rounds(), list[Point]()
+    for ago_s, committed, end in rounds:
+        aggregator = group("tallystream-aggregator", (end, end), topic="metrics")
+        shipper = group("tallystream-shipper", (committed, end), topic="metrics-agg")
+        points += collector.points(round_of(aggregator, shipper), now_ms - ago_s * 1000)
+    return points

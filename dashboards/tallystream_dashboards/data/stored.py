@@ -68,10 +68,11 @@ class Stored:
 
     def text(self, at_ms: int, zone: tzinfo = UTC) -> str:
         """Return a sentence about that moment; empty if it is `at_ms`."""
-        as_of, names = self.as_of(at_ms), " and ".join(self.behind)
+        as_of, verb = self.as_of(at_ms), "are" if len(self.behind) > 1 else "is"
+        behind = f"{' and '.join(self.behind)} {verb} behind"
         if as_of is None:
-            return f"Nothing can be told: {names} is behind in all that is known of the last hour."
-        late = f": {names} is behind" if self.is_late(at_ms) and names else ""
+            return f"Nothing can be told: {behind} in all that is known of the last hour."
+        late = f": {behind}" if self.is_late(at_ms) and self.behind else ""
         return "" if as_of == at_ms else f"As of {formatting.clock(as_of, zone, now_ms=at_ms)}{late}."
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.lag import Rounds, group, round_of
+from support.lag import of_shipper
 from support.printed import NOW_MS, cells, printed
 from support.stores import write
 from tallystream.errors import ConfigError
@@ -254,16 +254,6 @@ def test_what_a_killed_producer_did_not_report(store: StoreSettings) -> None:
     assert (found["sent"], found["in_flight"]) == ({"at_least": 1000, "at_most": 1010}, {"at_least": 0, "at_most": 10})
 
 
-def lag_of(*shipped: tuple[int, int, int]) -> list[Point]:
-    """Return rounds of the collector: so many seconds ago, what the shipper has committed, and the end of its topic."""
-    rounds, points = Rounds(), list[Point]()
-    for ago_s, committed, end in shipped:
-        aggregator = group("tallystream-aggregator", (end, end), topic="metrics")
-        shipper = group("tallystream-shipper", (committed, end), topic="metrics-agg")
-        points += rounds.points(round_of(aggregator, shipper), NOW_MS - ago_s * 1000)
-    return points
-
-
 def test_a_store_that_has_only_a_half(store: StoreSettings) -> None:
     """The counters of the newest step may be there without their positions: the numbers are those of before.
 
@@ -272,7 +262,7 @@ def test_a_store_that_has_only_a_half(store: StoreSettings) -> None:
     write(store, [*sent(1000, NOW_MS - 9_000), *processed(990, 990, 990, NOW_MS - 9_000)])
     write(store, [counted("billing.processed", 5000, app="billing")])
     assert compared(store, "orders.sent", "billing.processed")[0] == NOT_WELL
-    write(store, lag_of((8, 6, 7), (6, 7, 8), (4, 8, 9), (2, 9, 10)))
+    write(store, of_shipper((8, 6, 7), (6, 7, 8), (4, 8, 9), (2, 9, 10), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ("billing.processed",), ()):
         code, lines = compared(store, *names)
         assert (code, "As of 22:13:15." in lines) == (FOUND, True)
@@ -286,7 +276,7 @@ def test_a_store_that_has_only_a_half(store: StoreSettings) -> None:
 def test_a_store_that_is_too_far_behind(store: StoreSettings) -> None:
     """Whether records were lost or processed twice since then can't be told."""
     write(store, [*sent(1000, NOW_MS - 300_000), *processed(990, 980, 990, NOW_MS - 300_000)])
-    write(store, lag_of(*((ago_s, 7, 7 + (ago_s < 200)) for ago_s in range(299, 0, -2))))
+    write(store, of_shipper(*((ago_s, 7, 7 + (ago_s < 200)) for ago_s in range(299, 0, -2)), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ()):
         code, lines = compared(store, *names)
         assert (code, "As of 22:09:58: tallystream-shipper is behind." in lines) == (UNKNOWN, True)
@@ -296,7 +286,7 @@ def test_a_moment_before_the_range(store: StoreSettings) -> None:
     """What is known of that moment is read too: nothing seems to be lost because the range begins later."""
     write(store, [*sent(1000, NOW_MS - 1_500_000), *processed(1000, 1000, 1000, NOW_MS - 1_500_000)])
     write(store, [counted("billing.processed", 1100, NOW_MS - 1_000_000, app="billing")])
-    write(store, lag_of(*((ago_s, 7, 7 + (ago_s < 1_200)) for ago_s in range(1_600, 0, -20))))
+    write(store, of_shipper(*((ago_s, 7, 7 + (ago_s < 1_200)) for ago_s in range(1_600, 0, -20)), now_ms=NOW_MS))
     found = [
         json.loads(compared(store, "orders.sent", "billing.processed", range=length, json=True)[1][0])
         for length in ("15m", "1h")
@@ -311,7 +301,7 @@ def test_a_moment_before_the_range(store: StoreSettings) -> None:
 def test_a_store_that_is_an_hour_behind(store: StoreSettings) -> None:
     """Then nothing is shown."""
     write(store, [*sent(1000, NOW_MS - 300_000), *processed(990, 980, 990, NOW_MS - 300_000)])
-    write(store, lag_of(*((ago_s, 7, 8) for ago_s in range(4_000, 0, -50))))
+    write(store, of_shipper(*((ago_s, 7, 8) for ago_s in range(4_000, 0, -50)), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ()):
         code, lines = compared(store, *names)
         assert (code, lines) == (
