@@ -7,6 +7,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -51,8 +52,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def broker_version() -> None:
     """Start brokers of the version that `TALLYSTREAM_TESTS_BROKER` names."""
     if BROKER:
-        from tallystream_cli.servers.broker import KafkaBroker
-
         KafkaBroker.jars = BROKER
 
 
@@ -69,8 +68,6 @@ def signal_handlers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real Kafka broker that all tests share; each test uses its own topic prefix."""
-    from tallystream_cli.servers.broker import KafkaBroker
-
     with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
         gc.collect()  # a client that is still alive would log that the broker is gone
@@ -98,10 +95,19 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
 
 
 @pytest.fixture
+def collector_binary() -> Path:
+    """The OpenTelemetry Collector from the cache, or a new build of it."""
+    from support.collector import find_or_build
+
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    return found.path
+
+
+@pytest.fixture
 def admin(broker: KafkaBroker) -> AdminClient:
     """An admin client of the shared broker."""
-    from confluent_kafka.admin import AdminClient
-
     return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
 
 
@@ -114,7 +120,7 @@ def topic_prefix() -> str:
 @pytest.fixture
 def topics(admin: AdminClient, topic_prefix: str) -> Topics:
     """The topics of a system, under this test's own prefix."""
-    from tallystream_aggregator.kafka.topics import Topics, create_topics
+    from tallystream_aggregator.kafka.topics import create_topics
 
     topics = Topics(topic_prefix)
     create_topics(admin, topics)

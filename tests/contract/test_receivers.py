@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import prometheus
-from support.collector import Collector, find_or_build
+from support.collector import Collector
 from support.hostile_text import HOSTILE
 from support.levels import VALUES, Collected, require, sum_point
 from support.stores import NOW_MS
@@ -85,18 +85,9 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
 
 
 @pytest.fixture
-def binary() -> Path:
-    """The Collector's binary from the cache, or a new build of it."""
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    return found.path
-
-
-@pytest.fixture
-def collector(binary: Path, tmp_path: Path) -> Iterator[Collector]:
+def collector(collector_binary: Path, tmp_path: Path) -> Iterator[Collector]:
     """A Collector for only this test."""
-    with Collector(tmp_path / "otelcol", binary) as running:
+    with Collector(tmp_path / "otelcol", collector_binary) as running:
         yield running
 
 

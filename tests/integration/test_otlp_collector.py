@@ -19,7 +19,7 @@ from msgspec.json import encode as json_encode
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.aggregator import Aggregator
-from support.collector import Collector, documented_config, find_or_build
+from support.collector import Collector, documented_config
 from support.commands import run
 from support.exactness import dead_letters
 from support.kafka import end_offsets, latest_sums, read_topic
@@ -116,15 +116,6 @@ def restarts(servers: str, topics: Topics) -> dict[str, int]:
 
 
 @pytest.fixture
-def binary() -> Path:
-    """The Collector."""
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    return found.path
-
-
-@pytest.fixture
 def otlp_topic(admin: AdminClient, topic_prefix: str) -> str:
     """A topic of two partitions for OTLP metrics."""
     name, topics = f"{topic_prefix}otlp", Topics(topic_prefix)
@@ -133,7 +124,7 @@ def otlp_topic(admin: AdminClient, topic_prefix: str) -> str:
 
 
 def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_collector(
-    broker: KafkaBroker, topic_prefix: str, otlp_topic: str, binary: Path, tmp_path: Path
+    broker: KafkaBroker, topic_prefix: str, otlp_topic: str, collector_binary: Path, tmp_path: Path
 ) -> None:
     """Twelve kills, at random, of applications in Python and Java and of the Collector: the sums are exact.
 
@@ -144,7 +135,7 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
         pytest.skip("there is no javac: install a JDK, for example the package openjdk-17-jdk-headless")
     classes = compile_java(tmp_path / "classes")
     servers, topics, chance = broker.bootstrap_servers, Topics(topic_prefix), random.Random(8)
-    collector = Collector(tmp_path / "otelcol", binary, config=documented_config(servers, otlp_topic))
+    collector = Collector(tmp_path / "otelcol", collector_binary, config=documented_config(servers, otlp_topic))
     applications = [python_application(tmp_path, instance, collector.url) for instance in ("orders-1", "orders-4")]
     applications.append(java_application(tmp_path, "orders-java", collector.url, classes))
 
@@ -192,13 +183,13 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
 
 
 def test_an_export_above_the_limit_of_a_record_arrives_in_several(
-    broker: KafkaBroker, otlp_topic: str, binary: Path, tmp_path: Path
+    broker: KafkaBroker, otlp_topic: str, collector_binary: Path, tmp_path: Path
 ) -> None:
     """An application exports 2.4 MB at once: the Collector divides it, and every point arrives in a record of Kafka."""
     servers, wanted = broker.bootstrap_servers, {f"requests.{n}".ljust(200, "x") for n in range(10_000)}
     body = encode(resource_metrics([counter(name, number(1)) for name in wanted], service__instance__id="large"))
     assert len(body) > 2_000_000
-    with Collector(tmp_path / "otelcol", binary, config=documented_config(servers, otlp_topic)) as collector:
+    with Collector(tmp_path / "otelcol", collector_binary, config=documented_config(servers, otlp_topic)) as collector:
         headers = {"Content-Type": "application/x-protobuf"}
         response = urllib3.request("POST", f"{collector.url}/v1/metrics", body=body, headers=headers)
         assert response.status == 200, response.data
@@ -207,7 +198,7 @@ def test_an_export_above_the_limit_of_a_record_arrives_in_several(
 
 
 def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
-    broker: KafkaBroker, topic_prefix: str, otlp_topic: str, binary: Path, tmp_path: Path
+    broker: KafkaBroker, topic_prefix: str, otlp_topic: str, collector_binary: Path, tmp_path: Path
 ) -> None:
     """After reporter, aggregator, shipper, Collector and Kafka, a second aggregator has the application's counts.
 
@@ -220,7 +211,7 @@ def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
     env, values = {OTLP_HISTOGRAMS: OTLP_EXPONENTIAL}, Sketch()
     with (
         Aggregator(servers, topic_prefix, folder) as aggregator,
-        Collector(tmp_path / "otelcol", binary, config=documented_config(servers, otlp_topic)) as collector,
+        Collector(tmp_path / "otelcol", collector_binary, config=documented_config(servers, otlp_topic)) as collector,
     ):
         aggregator.start().wait_ready()
         with (
