@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from support.commands import command
+from support.processes import running
 from support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -50,7 +51,7 @@ class Demo:
     def alive(self) -> list[psutil.Process]:
         """Return the descendants that still run; psutil compares start times, so a reused process ID does not count."""
         assert self._seen
-        return [one for one in self._seen if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        return running(self._seen)
 
 
 @contextmanager

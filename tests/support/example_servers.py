@@ -14,7 +14,7 @@ import psutil
 
 from support.examples import EXAMPLES, System
 from support.guides import ROOT, commands
-from support.processes import children, kill_tree
+from support.processes import children, kill_tree, running
 from support.wait import wait_until
 from tallystream_cli.servers.process import free_port
 
@@ -104,9 +104,4 @@ def start_worker(system: System, *command: str) -> subprocess.Popen[bytes]:
 
 def pool_of(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Return the running processes of a Celery worker's pool."""
-    running = []
-    for child in children(psutil.Process(worker.pid)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if child.status() != psutil.STATUS_ZOMBIE:
-                running.append(child)
-    return running
+    return running(children(psutil.Process(worker.pid)))

@@ -21,6 +21,16 @@ def tree(pid: int) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
+def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return those of the processes that still run. A zombie does not, nor does one that ends meanwhile."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
 def children(process: psutil.Process) -> list[psutil.Process]:
     """Return the running children of a process; an empty list if it has ended."""
     with suppress(psutil.NoSuchProcess):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
+from support.processes import running
 from support.wait import wait_until
 from tallystream_cli.local.supervisor import HEALTHY_AFTER_S, Command, Supervisor, Watched
 from tallystream_cli.servers.process import Server, StartError
@@ -199,11 +200,6 @@ def real(tmp_path: Path) -> Iterator[Real]:
         command.stop()
 
 
-def gone(process: psutil.Process) -> bool:
-    """Return whether a process has ended."""
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_command_is_ready_when_its_ready_file_exists(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of an earlier run is removed at the start. Variables are added to the environment, or removed."""
     monkeypatch.setenv("KEPT", "kept")
@@ -274,4 +270,4 @@ def test_the_children_of_a_component_are_killed_with_it(real: Real, how: str) ->
         assert command.pid is not None
         psutil.Process(command.pid).kill()
         wait_until(lambda: command.poll() == -9, 60, "it has died")
-    wait_until(lambda: gone(child), 30, "the child has ended")
+    wait_until(lambda: not running([child]), 30, "the child has ended")
