@@ -133,7 +133,7 @@ def _draw(data: PageData, *, zone: tzinfo) -> None:
     elif isinstance(view, CompareView):
         compare.draw(view, data.period, zone=zone)
     elif isinstance(view, Home):
-        home.draw_home(view, selection, zone=zone)
+        home.draw_home(view, selection, now_ms=now_ms, zone=zone)
     elif isinstance(view, GroupsView):
         lag.draw_groups(data.groups.states, view, now_ms=now_ms, zone=zone)
     elif isinstance(view, GroupView) and selection.group is not None:

@@ -18,7 +18,7 @@ from tallystream_dashboards.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_HARMLESS = re.compile(r"""["'(≥]*[^\W_]+(?:[-_.,/'%+][^\W_]+)*[%)"',.:;?!]*|\d\d:\d\d:\d\d[.,]?|[·≥]""")
+_HARMLESS = re.compile(r"""["'(≥]*[^\W_]+(?:[-_.,/'%+][^\W_]+)*[%)"',.:;?!]*|\d\d:\d\d:\d\d[.,:]?|[·≥]""")
 _ADDRESS = re.compile(r"www\.", re.IGNORECASE)
 _LIST = re.compile(r"\d+[.)]")
 

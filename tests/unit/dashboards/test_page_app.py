@@ -16,6 +16,9 @@ from support.page_history import History
 from tallystream_aggregator.sinks import stores
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards import page
+from tallystream_dashboards.data.home import AppLine, Home
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.stored import LIMIT_MS, Stored
 from tallystream_dashboards.page import PageSettings, banner
 from tallystream_dashboards.page import settings as page_settings
 
@@ -78,6 +81,29 @@ def test_every_view_is_drawn(opened: Callable[..., AppTest], params: dict[str, s
     shown = opened(**params)
     assert not shown.exception
     assert shown.caption or shown.info
+
+
+@pytest.mark.parametrize("late_ms", [0, 1])
+def test_the_applications_say_how_late_lost_and_twice_are_at_the_end_of_the_period(late_ms: int) -> None:
+    """The newest round, of which the rates are, may be a minute older than the end of the period."""
+
+    def script(home: object, now_ms: int) -> None:
+        from datetime import UTC
+
+        from tallystream_dashboards.data.home import Home
+        from tallystream_dashboards.page.url_state import Selection
+        from tallystream_dashboards.page.views.home import draw_home
+
+        assert isinstance(home, Home)
+        draw_home(home, Selection(), now_ms=now_ms, zone=UTC)
+
+    now_ms = 1_700_000_000_000
+    app = AppLine("shop", None, None, Line("shop"), None, None, None, None)
+    stored = Stored(now_ms - LIMIT_MS - late_ms, ("tallystream-shipper",))
+    shown = AppTest.from_function(script, args=(Home((app,), now_ms - 60_000, stored), now_ms)).run()
+    assert not shown.exception
+    expected = ["Lost and twice: As of 22:10:49: tallystream-shipper is behind."] if late_ms else []
+    assert [one.value for one in shown.caption] == expected
 
 
 def test_the_time_has_presets(opened: Callable[..., AppTest]) -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.url_state import Selection
 
 
-def draw_home(home: Home, selection: Selection, *, zone: tzinfo) -> None:
-    """Draw a table of the apps, or what to do if there are none."""
+def draw_home(home: Home, selection: Selection, *, now_ms: int, zone: tzinfo) -> None:
+    """Draw a table of the apps at the end of the period, or what to do if there are none."""
     if home.apps:
         components.table(tables.apps(home, selection), caption="Applications", key="apps-table")
-        if home.stored.is_late(home.at_ms):
-            st.caption(literal(f"Lost and twice: {home.stored.text(home.at_ms, zone)}"))
+        if home.stored.is_late(now_ms):
+            st.caption(literal(f"Lost and twice: {home.stored.text(now_ms, zone)}"))
         components.left_out(home.left_out)
     else:
         components.no_app()
