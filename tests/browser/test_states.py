@@ -57,6 +57,7 @@ STATES = (
     State("3-groups", "1 critical problem", ("groups",), groups=3, stopped=1),
     State("40-groups", "5 problems: 5 critical", ("groups", "group"), groups=40, stopped=5),
     State("crash", "1 warning", ("home", "metrics"), instances=3, silent=1, groups=1),
+    State("crash-of-the-last", "1 warning", ("home",), instances=3, ended=2, silent=1),
     State("scale-in", "Everything is well.", ("home", "metrics"), instances=3, ended=2, groups=1),
 )
 ADDRESSES = {

@@ -65,8 +65,8 @@ def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thre
     found = [
         *(_aggregator(observed, now_ms, limits) if shipper_works else ()),
         *lag,
-        *_no_instance(observed),
-        *_silent_instances(observed, limits),
+        # Those that fell silent say more than that no instance reports.
+        *(list(_silent_instances(observed, limits)) or _no_instance(observed)),
         *_dead_letters(observed, limits),
         *_not_read(present),
     ]
@@ -135,7 +135,7 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
 
 
 def _no_instance(observed: Observed) -> Iterator[Problem]:
-    """Return a problem if no app has a living instance, and one is silent. If all have ended, all is well."""
+    """Return a problem if no app has a living instance, and one fell silent earlier. If all have ended, all is well."""
     if any(app.silent for app in observed.apps) and not any(app.living for app in observed.apps):
         yield Problem(
             "No instance reports",

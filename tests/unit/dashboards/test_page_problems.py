@@ -86,16 +86,17 @@ def test_only_the_fitting_part_of_the_remedy_is_shown(status: Status, remedy: st
 
 def test_only_what_has_a_rule_is_an_alert() -> None:
     """No rule fires on WARN, on what was not read, and if no instance of any app reports."""
-    silent = replace(WELL, apps=(AppInstances("a", 0, silent=2, fell_silent=2, silent_since_ms=NOW),))
+    fell_silent = AppInstances("a", 0, silent=2, fell_silent=2, silent_since_ms=NOW)
+    silent, none = (replace(WELL, apps=(one,)) for one in (fell_silent, replace(fell_silent, fell_silent=0)))
     states = [state("a", Status.ERR), state("b", Status.WARN), state("c", Status.WARN, 301), state("d", stale=True)]
     assert {one.what: one.has_alert for one in found_in(*states, observed=silent)} == {
         "Group a is ERR": True,
         "Group b is WARN": False,
         "Group c is WARN": True,
-        "No instance reports": False,
         "2 instances of the app a fell silent": True,
         "The newest round did not read all of d": False,
     }
+    assert [(one.what, one.has_alert) for one in found_in(observed=none)] == [("No instance reports", False)]
 
 
 def test_the_worst_is_first() -> None:
@@ -156,7 +157,11 @@ def test_a_shipper_that_is_behind_hides_the_age_of_the_last_record() -> None:
         ),
         (
             replace(WELL, apps=(AppInstances("a", 0, 0, 3, 1, NOW),)),
-            [("No instance reports", "instance-silent"), ("1 instance of the app a fell silent", "instance-silent")],
+            [("1 instance of the app a fell silent", "instance-silent")],
+        ),
+        (
+            replace(WELL, apps=(AppInstances("a", 0, ended=3), AppInstances("b", 0, 2, 1, 1, NOW))),
+            [("1 instance of the app b fell silent", "instance-silent")],
         ),
         (replace(WELL, dead_letters=1), [("1 dead letter in ten minutes", "dead-letters")]),
     ],
