@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Field, Point, Series
+from support.points import Points
+from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import NOW, UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.offsets import RoundOffsets
@@ -30,39 +31,6 @@ State = TypeVar("State", GroupState, PartitionState)
 SCHEDULES = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=120
 )  # the records produced and consumed in each round, and whether the group has a member
-
-
-class Points:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.points: list[Point] = []
-
-    def read(
-        self,
-        measurement: str,
-        fields: Sequence[str],
-        *,
-        start_ms: int,
-        end_ms: int,
-        tags: Mapping[str, str] | None = None,
-        last_before: bool = False,
-    ) -> list[Series]:
-        """Return the points as a store returns them."""
-        found: dict[tuple[tuple[tuple[str, str], ...], str], dict[int, Field]] = {}
-        points = [one for one in self.points if one.measurement == measurement]
-        for point in sorted(points, key=lambda one: one.ts_ms):
-            for name in point.fields.keys() & set(fields) if (tags or {}).items() <= dict(point.tags).items() else ():
-                values = found.setdefault((tuple(point.tags.items()), name), {})
-                if last_before and point.ts_ms < start_ms:
-                    values.clear()
-                if (last_before or point.ts_ms >= start_ms) and point.ts_ms < end_ms:
-                    values[point.ts_ms] = point.fields[name]
-        return [
-            Series(measurement, dict(tags), name, list(values), list(values.values()))
-            for (tags, name), values in found.items()
-            if values
-        ]
 
 
 def collected(*rounds: tuple[int, RoundOffsets]) -> GroupState:
@@ -92,9 +60,9 @@ def test_the_state_of_every_round_is_read(schedule: list[tuple[int, int, bool]])
         judged.append(rounds.states)
     for number, states in enumerate(judged):
         at_ms = T0 + number * 3000
-        assert [one.group for one in read_groups(store, at_ms=at_ms)] == [one.group for one in states]  # type: ignore[arg-type]
+        assert [one.group for one in read_groups(store, at_ms=at_ms)] == [one.group for one in states]
         for state in states:
-            read = read_group(store, state.group, at_ms=at_ms)  # type: ignore[arg-type]
+            read = read_group(store, state.group, at_ms=at_ms)
             assert read is not None
             assert_the_same(read, state)
             for one, other in zip(read.partitions, state.partitions, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,54 +11,16 @@ from hypothesis import strategies as st
 
 from support import fuzz
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Series
+from support.points import Points
 from tallystream_dashboards.data.stored import ALL, LIMIT_MS, LONGEST_MS, Stored, read_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
 START = 1_700_000_000_000
 AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
-
-
-class Points:
-    """A store in memory."""
-
-    def __init__(self, points: Iterable[Point]) -> None:
-        self._points = list(points)
-
-    def read(
-        self,
-        measurement: str,
-        fields: Sequence[str],
-        *,
-        start_ms: int,
-        end_ms: int,
-        tags: Mapping[str, str] | None = None,
-        last_before: bool = False,
-    ) -> list[Series]:
-        """Return the values of the fields, for each series."""
-        found: dict[tuple[Any, ...], Series] = {}
-        for one in sorted(self._points, key=lambda one: one.ts_ms):
-            if one.measurement == measurement and (tags or {}).items() <= one.tags.items() and one.ts_ms < end_ms:
-                for field in set(fields) & one.fields.keys():
-                    key = (*one.tags.values(), field)
-                    if one.ts_ms < start_ms and last_before:
-                        found[key] = Series(measurement, one.tags, field)
-                    series = found.setdefault(key, Series(measurement, one.tags, field))
-                    if one.ts_ms >= start_ms or last_before:
-                        series.times_ms.append(one.ts_ms)
-                        series.values.append(one.fields[field])
-        return [one for one in found.values() if one.times_ms]
-
-    def measurements(self) -> list[str]:
-        """Return the names of all measurements."""
-        return sorted({one.measurement for one in self._points})
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class Pipeline:
