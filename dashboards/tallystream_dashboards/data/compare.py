@@ -75,11 +75,14 @@ class Counted:
 
 
 class Died(NamedTuple):
-    """An instance, the last report of a life of it, epoch ms, and how many records that life took and did not count."""
+    """An instance, the last report of a life of it, epoch ms, and how many records that life took and did not count.
+
+    Of a producer nobody knows how many it sent and did not report.
+    """
 
     instance: str
     at_ms: int
-    unreported: int
+    unreported: int = 0
 
 
 class OfPartition(NamedTuple):
@@ -136,17 +139,20 @@ def compare(
     uncommitted: int | None = None,
     commits_first: bool = False,
     died: Collection[Died] = (),
+    died_sending: Collection[Died] = (),
 ) -> Comparison:
     """Compare what was `sent` (None: unknown) with what was `counted` as processed, and `taken` before the work.
 
     `offsets` are those that the partitions have, and `uncommitted` is how many of them the consumers have not
     committed, if that is known. `commits_first` says that consumers may commit offsets that they never count. `died`
-    are the lives that took records and ended without counting them, as far as they are known.
+    are the lives that took records and ended without counting them, and `died_sending` those of producers that ended
+    without a last report, as far as they are known.
     """
     why: list[str] = []
     taken = taken if taken is not None and _covers(taken, counted) else None
     partitions = _partitions([one for one in (sent, counted, taken) if one is not None], counted)
-    of_sent, lost, in_flight, twice = _of_counts(sent, counted, partitions, why, commits_first=commits_first)
+    senders = sorted({one.instance for one in died_sending})
+    of_sent, lost, in_flight, twice = _of_counts(sent, counted, partitions, why, senders, commits_first=commits_first)
     granted = twice.granted
     empty = max(0, sum(one.known.size for one in partitions) - sent.count) if sent is not None and sent.ranges else 0
     if sent is not None and sent.ranges:
@@ -154,7 +160,11 @@ def compare(
         beyond = sum(one.known.size for one in seen) - sum(one.known.size for one in partitions)
         of_sent, in_flight, partitions = _higher(of_sent, beyond), _higher(in_flight, beyond), seen
         if not offsets:
-            why.append(_REPORTED)
+            why.append(f"Sent and in flight are as far as producers have reported: {_who_died(senders)}.")
+        elif beyond:
+            why.append(
+                f"{beyond:,} offsets are after the last one that is counted as sent: {_unsent(beyond, senders)}."
+            )
     if uncommitted is not None and in_flight.at_most is None:
         in_flight = Bounds(0, uncommitted)
         why.append(_COMMITTED)
@@ -191,6 +201,7 @@ def _of_counts(
     counted: Counted,
     partitions: Sequence[OfPartition],
     why: list[str],
+    senders: Sequence[str],
     *,
     commits_first: bool,
 ) -> tuple[Bounds, Bounds, Bounds, Bounds]:
@@ -215,18 +226,24 @@ def _of_counts(
             unknown,
             Bounds(max(0, surplus), None, None if commits_first or surplus < 0 else surplus),
         )
-    return _of_offsets(sent, surplus, partitions, why, commits_first=commits_first)
+    return _of_offsets(sent, surplus, partitions, why, senders, commits_first=commits_first)
 
 
 def _of_offsets(
-    sent: Counted, surplus: int, partitions: Sequence[OfPartition], why: list[str], *, commits_first: bool
+    sent: Counted,
+    surplus: int,
+    partitions: Sequence[OfPartition],
+    why: list[str],
+    senders: Sequence[str],
+    *,
+    commits_first: bool,
 ) -> tuple[Bounds, Bounds, Bounds, Bounds]:
     offsets, before = sum(one.known.size for one in partitions), sum(one.before for one in partitions)
     waiting = sum(one.in_flight for one in partitions)
     empty, missing = max(0, offsets - sent.count), max(0, sent.count - offsets)
     skipped = max(0, -surplus - empty - missing)
     if empty:
-        why.append(f"{empty:,} offsets have no record that is counted as sent: {_EMPTY}.")
+        why.append(f"{empty:,} offsets have no record that is counted as sent: {_unsent(empty, senders)}.")
     if missing:
         why.append(f"{missing:,} records were counted as sent and have no offset: {_MISSING}.")
     if before:
@@ -256,11 +273,22 @@ _FEWER = (
     "Fewer records were counted than the positions cover: offsets have no record (transactions, compaction), or were "
     "committed before their records were counted."
 )
-_REPORTED = "Sent and in flight are as far as producers have reported: a killed one may have sent more."
 _COMMITTED = "Taken for granted: what was committed is counted and reported."
-_EMPTY = "of transactions, other producers, compacted, or not reported by a killed one"
+_EMPTY = "of transactions, other producers, compacted, or not reported"
 _MISSING = "not all were sent, or not by producers with positions, or the topic was created again"
 _SKIPPED = "committed before, of a transaction that was aborted, or processed without a report"
+
+
+def _unsent(number: int, senders: Sequence[str]) -> str:
+    return f"{_named(senders)} died with at most {number:,} unreported; or {_EMPTY}" if senders else _EMPTY
+
+
+def _who_died(senders: Sequence[str]) -> str:
+    return f"{_named(senders)} died, and may have sent more" if senders else "a killed one may have sent more"
+
+
+def _named(instances: Sequence[str]) -> str:
+    return f"instance{'s' if len(instances) > 1 else ''} {', '.join(instances)}"
 
 
 def _unfinished(number: int, died: Collection[Died]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_dashboards.data.died import read_died
+from tallystream_dashboards.data.died import read_died, read_died_sending
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.data.stored import Stored, read_stored
@@ -64,17 +64,16 @@ def read_compared(
         return None if any(name is not None and not one for name, one in wanted) else found
 
     found = _of_one_moment(read)
-    if found is None or counted is None or as_of_ms is None or not found.at(as_of_ms).is_unsure:
+    if found is None or counted is None or as_of_ms is None:
+        return found
+    until = Period(period.start_ms, as_of_ms, as_of_ms + 1)
+    if sent is not None:
+        app, name = _app_and_name(sent, names)
+        found = replace(found, died_sending=read_died_sending(reader, name, _tags(app, {}), until))
+    if not found.at(as_of_ms).is_unsure:
         return found
     app, name = _app_and_name(counted, names)
-    died = read_died(
-        reader,
-        name,
-        taken_of(name),
-        (tags or {}) if app is None else {**(tags or {}), "app": app},
-        Period(period.start_ms, as_of_ms, as_of_ms + 1),
-    )
-    return replace(found, died=died)
+    return replace(found, died=read_died(reader, name, taken_of(name), _tags(app, tags or {}), until))
 
 
 def read_sides(reader: PointReader, app: str | None, period: Period) -> dict[CounterKey, Side]:
@@ -115,7 +114,7 @@ def _side(
     reader: PointReader, text: str, names: Collection[str], tags: Mapping[str, str], period: Period
 ) -> Side | None:
     app, name = _app_and_name(text, names)
-    side = _read_side(reader, name, names, tags if app is None else {**tags, "app": app}, period)
+    side = _read_side(reader, name, names, _tags(app, tags), period)
     return side if side.counters else None
 
 
@@ -123,6 +122,10 @@ def _app_and_name(text: str, names: Collection[str]) -> tuple[str | None, str]:
     """Return the parts of APP/NAME. Both may contain slashes."""
     cuts = [at for at, letter in enumerate(text) if letter == "/" and text[at + 1 :] in names]
     return (text[: cuts[0]], text[cuts[0] + 1 :]) if cuts and text not in names else (None, text)
+
+
+def _tags(app: str | None, tags: Mapping[str, str]) -> Mapping[str, str]:
+    return tags if app is None else {**tags, "app": app}
 
 
 def _read_side(reader: PointReader, name: str, names: Collection[str], tags: Mapping[str, str], period: Period) -> Side:

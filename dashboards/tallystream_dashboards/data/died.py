@@ -1,4 +1,4 @@
-"""Lives that took records before the work, and ended without a report of having counted them."""
+"""Lives that ended without a report of what they had counted: of consumers, by what they took, and of producers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tallystream_dashboards.data.compare import Died
 from tallystream_dashboards.data.instances import silent_after_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.data.lines import Period
@@ -20,41 +20,73 @@ Tags = tuple[tuple[str, str], ...]
 def read_died(
     reader: PointReader, counter: str, taken: str, tags: Mapping[str, str], period: Period
 ) -> tuple[Died, ...]:
-    """Return the lives that ended in the period, by the points of `ship --rows`, the one with the most records first.
+    """Return the lives that took records and ended before they counted them, the one with the most records first.
 
-    A life has ended if a later one of its instance has reported, or if the instance is silent. A new life of the same
-    process may count what an earlier one took.
+    They are known by the points of `ship --rows` in the period. A new life of the same process may count what an
+    earlier one took.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     counted, took = (_read(reader, name, tags, period) for name in (counter, taken))
-    of_instance: dict[tuple[str, str], dict[str, list[int]]] = {}
-    for (app, instance, life), times_ms in took.times_ms.items():
-        of_instance.setdefault((app, instance), {})[life] = sorted(times_ms)
     found = []
-    for (app, instance), lives in of_instance.items():
-        newest = max(lives, key=lambda life: lives[life][-1])
-        is_silent = period.end_ms - lives[newest][-1] > silent_after_ms(lives.values())
+    for (app, instance), lives in took.instances().items():
         unfinished = {life: took.count(app, instance, life) - counted.count(app, instance, life) for life in lives}
-        for life, number in unfinished.items():
-            unreported = min(number, sum(unfinished.values()))
-            if unreported > 0 and (life != newest or is_silent):
+        for life in _ended(lives, period.end_ms):
+            unreported = min(unfinished[life], sum(unfinished.values()))
+            if unreported > 0:
                 found.append(Died(instance, lives[life][-1], unreported))
     return tuple(sorted(found, key=lambda one: (-one.unreported, one.instance)))
 
 
+def read_died_sending(reader: PointReader, counter: str, tags: Mapping[str, str], period: Period) -> tuple[Died, ...]:
+    """Return the lives of producers that ended without a final report, by the same points.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    sent = _read(reader, counter, tags, period)
+    return tuple(
+        Died(instance, lives[life][-1])
+        for (app, instance), lives in sent.instances().items()
+        for life in _ended(lives, period.end_ms)
+        if (app, instance, life) not in sent.final
+    )
+
+
+def _ended(lives: Mapping[str, Sequence[int]], at_ms: int) -> Iterator[str]:
+    """Yield the lives of an instance after whose last report another one began, or that are silent.
+
+    Lives of which each reports while the other does are processes that share the instance.
+    """
+    newest_ms = max(times_ms[0] for times_ms in lives.values())
+    silent_ms = silent_after_ms(lives.values())
+    for life, times_ms in lives.items():
+        if times_ms[-1] < newest_ms or at_ms - times_ms[-1] > silent_ms:
+            yield life
+
+
 class _Counts:
-    """The counts of the lives of instances, and when they reported."""
+    """The counts of the lives of instances, when they reported, and which of them had a final report."""
 
     def __init__(self) -> None:
-        self.times_ms: dict[tuple[str, str, str], list[int]] = {}
+        self.final: set[tuple[str, str, str]] = set()
+        self._times_ms: dict[tuple[str, str, str], set[int]] = {}
         self._newest: dict[tuple[str, str, str], dict[Tags, int]] = {}
 
-    def add(self, tags: Mapping[str, str], life: str, time_ms: int, count: int) -> None:
+    def add(self, tags: Mapping[str, str], life: str, time_ms: int, count: int, *, is_final: bool) -> None:
         key = (tags.get("app", ""), tags.get("instance", ""), life)
-        self.times_ms.setdefault(key, []).append(time_ms)
+        self._times_ms.setdefault(key, set()).add(time_ms)
         self._newest.setdefault(key, {})[tuple(sorted(tags.items()))] = count
+        if is_final:
+            self.final.add(key)
+
+    def instances(self) -> dict[tuple[str, str], dict[str, list[int]]]:
+        """Return the ascending times of the reports of each life, by app and instance."""
+        found: dict[tuple[str, str], dict[str, list[int]]] = {}
+        for (app, instance, life), times_ms in self._times_ms.items():
+            found.setdefault((app, instance), {})[life] = sorted(times_ms)
+        return found
 
     def count(self, app: str, instance: str, life: str) -> int:
         return sum(self._newest.get((app, instance, life), {}).values())
@@ -64,7 +96,7 @@ def _read(reader: PointReader, name: str, tags: Mapping[str, str], period: Perio
     fields: dict[Tags, dict[str, Series]] = {}
     for one in reader.read(
         INSTANCE_PREFIX + name,
-        ("count", "life"),
+        ("count", "life", "final"),
         start_ms=period.start_ms,
         end_ms=period.until_ms,
         tags={**tags, "metric_type": "counter"},
@@ -73,8 +105,11 @@ def _read(reader: PointReader, name: str, tags: Mapping[str, str], period: Perio
         fields.setdefault(tuple(sorted(one.tags.items())), {})[one.field] = one
     counts = _Counts()
     for series in fields.values():
-        count, life = series.get("count"), series.get("life")
+        count, life, final = (series.get(field) for field in ("count", "life", "final"))
+        if count is None:
+            continue
         lives = {} if life is None else dict(zip(life.times_ms, life.values, strict=True))
-        for time_ms, value in [] if count is None else zip(count.times_ms, count.values, strict=True):
-            counts.add(count.tags if count else {}, str(lives.get(time_ms, "")), time_ms, int(value))
+        for time_ms, value in zip(count.times_ms, count.values, strict=True):
+            is_final = final is not None and time_ms in final.times_ms
+            counts.add(count.tags, str(lives.get(time_ms, "")), time_ms, int(value), is_final=is_final)
     return counts

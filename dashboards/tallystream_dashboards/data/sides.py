@@ -89,7 +89,8 @@ class Side:
 class Compared:
     """What is compared, over time. `group` are the offsets of a consumer group, all there is if nothing was counted.
 
-    `stored` tells up to which moment. `died` are lives that took records and did not count them.
+    `stored` tells up to which moment. `died` are lives that took records and did not count them, and `died_sending`
+    those of producers that ended without a last report.
     """
 
     sent: Side | None
@@ -99,6 +100,7 @@ class Compared:
     commits_first: bool = False
     stored: Stored = ALL
     died: tuple[Died, ...] = ()
+    died_sending: tuple[Died, ...] = ()
 
     def at(self, at_ms: int) -> Comparison:
         """Return the comparison at a time."""
@@ -121,6 +123,7 @@ class Compared:
                 uncommitted=self._uncommitted(at_ms),
                 commits_first=self.commits_first or passed_over,
                 died=[one for one in self.died if one.at_ms <= at_ms],
+                died_sending=[one for one in self.died_sending if one.at_ms <= at_ms],
             )
         return replace(found, why=(*found.why, *self.stored.why))
 

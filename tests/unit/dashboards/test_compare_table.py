@@ -85,9 +85,9 @@ def test_a_pair_of_counters(store: StoreSettings) -> None:
     ]
 
 
-def of_instance(name: str, instance: str, life: str, count: int, ago_s: int) -> Point:
-    tags = {"app": "billing", "metric_type": "counter", "instance": instance}
-    return Point(f"instance:{name}", tags, {"count": count, "life": life}, NOW_MS - ago_s * 1000)
+def of_instance(name: str, instance: str, life: str, count: int, ago_s: int, **fields: bool) -> Point:
+    tags = {"app": instance.partition("-")[0], "metric_type": "counter", "instance": instance}
+    return Point(f"instance:{name}", tags, {"count": count, "life": life, **fields}, NOW_MS - ago_s * 1000)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,57 @@ def test_the_instance_that_died_is_named(store: StoreSettings, living: int, sent
     write(store, [of_instance(name, "billing-2", "c", number, 0) for name, number in zip(names, (25, 0), strict=True)])
     _, lines = compared(store, "orders.sent", "billing.processed")
     assert not any("billing-2" in line for line in lines)
+
+
+def test_processes_that_share_an_instance_have_not_died(store: StoreSettings) -> None:
+    """A life ends when another one begins after it, or when it is silent. What works meanwhile is in work."""
+    write(store, [*sent(1000), *processed(900, 900, 927)])
+    for life, number, extra in (("a", 500, 20), ("b", 400, 7)):
+        for ago_s in range(121 if life == "a" else 120, -1, -10):
+            write(store, [of_instance("billing.processed", "billing-1", life, number, ago_s)])
+            write(store, [of_instance("billing.processed.taken", "billing-1", life, number + extra, ago_s)])
+    _, lines = compared(store, "orders.sent", "billing.processed")
+    assert "27 records were taken and not counted: in work, or by a process that was killed." in lines
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ("Sent and in flight are as far as", "died, and may have sent more.")),
+        ({"group": "billing"}, ("25 offsets are after the last one", "died with at most 25 unreported; or of ")),
+    ],
+    ids=["positions", "offsets"],
+)
+def test_the_producer_that_died_is_named(store: StoreSettings, options: dict[str, str], words: tuple[str, str]) -> None:
+    """A life that was followed by another one, or fell silent, without a final report may have sent more.
+
+    One that has ended, or reports, has not died.
+    """
+    write(store, [*sent(1000), *processed(1000, 1000, 1000), of_group(0, 1025, 1000, 5000)])
+    for instance, life, number, until_s, fields in (
+        ("orders-1", "a", 500, 0, {}),
+        ("orders-2", "b", 200, 70, {}),
+        ("orders-2", "c", 100, 0, {}),
+        ("orders-3", "d", 100, 70, {"final": True}),
+        ("orders-4", "e", 100, 70, {}),
+    ):
+        for ago_s in range(until_s + 60, until_s - 1, -10):
+            final = fields if ago_s == until_s else {}
+            write(store, [of_instance("orders.sent", instance, life, number, ago_s, **final)])
+    _, lines = compared(store, "orders.sent", "billing.processed", **options)
+    (line,) = (line for line in lines if "orders-" in line)
+    assert line.startswith(words[0])
+    assert f": instances orders-2, orders-4 {words[1]}" in line
+
+
+def test_the_producer_that_died_is_named_where_offsets_have_no_record(store: StoreSettings) -> None:
+    """Those who sent later show that there are more offsets than records were counted as sent."""
+    write(store, [counted("orders.sent", 980), position("orders.sent.position", "0", 0, 1000)])
+    write(store, processed(1000, 1000, 1000))
+    write(store, [of_instance("orders.sent", "orders-2", "b", 200, ago_s) for ago_s in range(200, 59, -10)])
+    _, lines = compared(store, "orders.sent", "billing.processed")
+    (line,) = (line for line in lines if line.startswith("20 offsets have no record"))
+    assert ": instance orders-2 died with at most 20 unreported; or of transactions, other producers" in line
 
 
 def test_the_exit_code_says_whether_all_is_well(store: StoreSettings) -> None:
