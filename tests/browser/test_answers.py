@@ -10,10 +10,13 @@ import pytest
 from playwright.sync_api import Page
 
 from support.browser import OVERFLOWS, TIMEOUT_MS, until_chart, until_complete
+from support.wait import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 PHONE = {"width": 390, "height": 844}
+LINE = 23
+"""The height of a line of a table, in px."""
 
 
 def address(page_of_the_past: tuple[str, int], **selected: str) -> str:
@@ -66,6 +69,25 @@ def test_a_screen_reader_finds_everything_by_its_name(page_of_the_past: tuple[st
         )
         text = page.locator(".sr-only").first.text_content() or ""
         assert "audit: 2,360, from 0 to 2,360" in text
+
+
+def test_a_phone_sorts_and_has_a_line_for_each_group_that_is_ok(
+    page_of_the_past: tuple[str, int], open_page: Callable
+) -> None:
+    """All that is known is shown of the other groups. The names of the columns are above the rows."""
+    with open_page(address(page_of_the_past, view="groups"), viewport=PHONE) as page:
+        drawn(page)
+        names = page.get_by_role("table", name="Consumer groups").get_by_role("rowheader")
+        assert names.all_inner_texts()[:2] == ["audit", "billing"]
+        page.get_by_role("columnheader", name="Lag", exact=True).get_by_role("button").click(timeout=TIMEOUT_MS)
+        wait_until(lambda: names.all_inner_texts()[:2] == ["billing", "audit"], 20, "the largest lag is first")
+        rows = page.get_by_role("row")
+        for name, lines, why in (("tallystream-aggregator", range(1, 3), False), ("audit", range(5, 20), True)):
+            row = rows.filter(has=page.get_by_role("rowheader", name=name))
+            box = row.bounding_box()
+            assert box is not None
+            assert round(box["height"] / LINE) in lines, box
+            assert row.get_by_text("orders/0").or_(row.get_by_text("The lag is")).is_visible() is why
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways(

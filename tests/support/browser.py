@@ -12,7 +12,7 @@ SCREENSHOTS = Path(__file__).parents[2] / ".build" / "screenshots"
 TIMEOUT_MS = 60_000
 """How long a test waits for the browser, in ms."""
 OVERFLOWS = """[...document.querySelectorAll("body *")].filter(one => one.getBoundingClientRect().right > innerWidth + 1
-    && !one.closest(".stCode, [data-testid=stMarkdownContainer] table, .text-table thead, .sr-only, [role=radiogroup]"))
+    && !one.closest(".stCode, [data-testid=stMarkdownContainer] table, .sr-only, [role=radiogroup]"))
     .map(one => one.outerHTML.slice(0, 200))"""
 """The elements that reach beyond the right edge, other than code and Markdown tables, which scroll by themselves."""
 
