@@ -7,11 +7,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import Period
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned
+from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +53,7 @@ class SumsSettings(TableSettings):
         rated_ms = None if self.from_topic else at_ms
         objects = [sum_json(one, rated_ms) for one in found]
         if not objects:
-            return Shown.nothing(_nothing(self))
+            return Shown.nothing(_nothing(self, reader))
         return Shown(objects, _table(sums.with_totals(found), rated_ms, at_ms), "", FOUND)
 
 
@@ -71,11 +73,17 @@ def read_sums(
     return [metric for metric in found if metric.type]
 
 
-def _nothing(settings: SumsSettings) -> str:
+def _nothing(settings: SumsSettings, reader: PointReader) -> str:
     what = f"named {settings.pattern!r}" if settings.pattern is not None else "yet"
     of_app = f" of the app {settings.app!r}" if settings.app is not None else ""
     where, owner = ("topic", "aggregator") if settings.from_topic else ("store", "shipper")
-    return f"The {where} has no sum{of_app} {what}. Check the name, and that the {owner} runs."
+    check = "Check the name, and that"
+    if settings.pattern is not None and settings.app is None:
+        names = {name for name in reader.measurements() if is_sum(name) and name not in LAGS}
+        check = (
+            f"{did_you_mean(settings.pattern, {name for name in names if not name.startswith(sums.OWN)})} Check that"
+        )
+    return f"The {where} has no sum{of_app} {what}. {check} the {owner} runs."
 
 
 def _table(found: Sequence[sums.Metric], rated_ms: int | None, at_ms: int) -> str:

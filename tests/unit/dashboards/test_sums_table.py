@@ -63,6 +63,12 @@ def test_a_pattern_and_an_app_select_sums(store: StoreSettings) -> None:
         1,
         ["The store has no sum of the app 'billing' named 'x'. Check the name, and that the shipper runs."],
     )
+    for pattern, names in (
+        ("orders.proc", "Did you mean orders.processed?"),
+        ("x", "There are: orders.processed, queu"),
+    ):
+        _, (line,) = printed(SumsSettings(store=store, pattern=pattern))
+        assert line.startswith(f"The store has no sum named '{pattern}'. {names}")
 
 
 def test_a_distribution_has_percentiles(tmp_path: Path) -> None:
