@@ -95,6 +95,8 @@ class LocalSystem:
         self._broker = KafkaBroker(
             data / "broker",
             port=broker_port,
+            # A heap that starts small, and the collector that keeps it so.
+            java_options=("-XX:+UseSerialGC", "-Xms64m"),
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
             properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
             env={state_file.FOLDER_ENV: str(data)},

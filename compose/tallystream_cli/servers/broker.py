@@ -14,7 +14,7 @@ from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import Server, StartError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
@@ -31,6 +31,7 @@ class KafkaBroker(Server):
         data_dir: holds data, configuration and log.
         port: 0 selects a free port, which the broker keeps over restarts.
         heap_mb: the size of Java's heap, in MiB.
+        java_options: further options of Java.
         listeners: the ports of further listeners on loopback by protocol, as in {"SASL_SSL": 9093}.
         properties: added to the broker's configuration.
         env: added to the environment of the broker's process.
@@ -46,6 +47,7 @@ class KafkaBroker(Server):
         *,
         port: int = 0,
         heap_mb: int = 512,
+        java_options: Sequence[str] = (),
         listeners: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -53,7 +55,7 @@ class KafkaBroker(Server):
         super().__init__("broker", data_dir / "broker.log")
         self._dir = data_dir.absolute()
         self._port, self._controller_port = port or free_port(), free_port()
-        self._heap_mb = heap_mb
+        self._java_options = (f"-Xmx{heap_mb}m", *java_options)
         self._listeners = dict(listeners or {})
         self._properties = dict(properties or {})
         self._env = env
@@ -73,7 +75,7 @@ class KafkaBroker(Server):
         classpath = os.pathsep.join(str(path.absolute()) for path in self.classpath())
         files.make_folder(self._dir)
         properties = self._write_properties()
-        command = [java.launcher(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
+        command = [java.launcher(), *self._java_options, "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
             self._format([*command, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
         self._spawn([*command, "kafka.Kafka", str(properties)], self._env, cwd=self._dir)
