@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tallystream import ConsumerProgress, MetricRegistry
 from tallystream.testing import InMemoryReporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ out superseded records, test_loop_simulation.py the loop around the table.
 from __future__ import annotations
 
 import copy
+import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +22,6 @@ from support.tables import divide
 from tallystream import record
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 from tallystream_aggregator.times import DAY_MS
-
-if TYPE_CHECKING:
-    import random
 
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+import random
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -23,10 +24,6 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
 from tallystream_aggregator.table.state import pack
 from tallystream_aggregator.times import DAY_MS
-
-if TYPE_CHECKING:
-    import random
-
 
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 EMPTY = {"scale": 6}

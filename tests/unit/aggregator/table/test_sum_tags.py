@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.steps import Topic, counter, publish, run
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sums import MetricId
 from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sums import MetricId
 
 NO_POD = SumTags(drop=("pod",))
 N: MetricId = ("shop", "n", "counter", ())

@@ -6,7 +6,8 @@ of a sum: in one snapshot, in two parts, and in the short form.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,6 @@ from support.replayed import TopicRecord, replay
 from support.runs import UNLIMITED, check, move, new_tables, require_equal, sum_tags, take
 from support.schedules import Life, Play, Steady, forget_value, keys_of_shards, schedules, short_schedules, step_sizes
 from support.tables import divide
-
-if TYPE_CHECKING:
-    import random
 
 RULES = {"short_form_every_ms": 5_000, "max_metrics": 25}
 chances = st.randoms(use_true_random=False)
