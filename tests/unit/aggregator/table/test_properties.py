@@ -139,18 +139,3 @@ def test_no_count_depends_on_clocks_settings_steps_shards_or_restarts(
         require_equal(tables, replay(records, shards=shards, **rules))
         outcomes.append((lasting(tables.all_sums()), tables.dead))
     assert outcomes[0] == outcomes[1]
-
-
-@examples(80)
-@given(few_or_many, jumps, step_sizes, st.integers(2, 4), chances)
-def test_every_division_into_steps_and_shards_gives_the_same(
-    schedule: list[int], hours: list[int], sizes: list[int], shards: int, chance: random.Random
-) -> None:
-    """Sums, living lives, dead letters, events and stale records are the same in one step as in many."""
-    records = jump(play(schedule, shards=0), hours)
-    outcomes = []
-    for number, steps in ((1, divide(records, [len(records) or 1])), (shards, divide(records, sizes, chance))):
-        tables = new_tables(records, UNLIMITED, number, chance)
-        take(steps, tables, chance, broken=0)
-        outcomes.append((tables.all_sums(), tables.dead, tables.events, sum(state.stale for state in tables.states)))
-    assert outcomes[0] == outcomes[1]
