@@ -27,7 +27,7 @@ from tallystream_dashboards.lag.time_lag import HISTORY_MS, EndOffsetHistory, ma
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_aggregator.sinks.base import Point, PointReader
     from tallystream_dashboards.lag.collector.settings import Patterns
     from tallystream_dashboards.lag.offsets import (
         Bounds,
@@ -52,7 +52,8 @@ class Broker(Protocol):
 class Round:
     """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
-    `ts_ms` is when the ends were answered, `took_s` the duration of the round.
+    `ts_ms` is when the ends were answered, `took_s` the duration of the round. `records` are the newest points of what
+    became of the records of each consumer.
     """
 
     states: tuple[GroupState, ...]
@@ -60,6 +61,7 @@ class Round:
     ts_ms: int
     problems: tuple[str, ...] = ()
     took_s: float = 0.0
+    records: tuple[Point, ...] = ()
 
 
 class LagTracker:
