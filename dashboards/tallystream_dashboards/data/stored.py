@@ -8,6 +8,7 @@ was published before a round whose ends of `metrics` are not after it.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC
@@ -24,7 +25,7 @@ from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG, ROUNDS, SLOT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
@@ -83,8 +84,10 @@ ALL = Stored(unknown=(AGGREGATOR, SHIPPER))
 """All is taken to be in the store."""
 
 
-def read_stored(reader: PointReader, at_ms: int) -> Stored:
+def read_stored(reader: PointReader, at_ms: int, *, clock: Callable[[], float] = time.time) -> Stored:
     """Return up to when the store has everything, by the lag of the aggregators and the shippers around `at_ms`.
+
+    `clock` returns epoch seconds. Rounds of the future are none: the clock of the collector was set back.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -95,7 +98,7 @@ def read_stored(reader: PointReader, at_ms: int) -> Stored:
         return ALL
     topics = _topics(reader, at_ms) if len({prefix(name) for name in own}) > 1 else set()
     for back_ms in (LIMIT_MS, LONGEST_MS):
-        start_ms, end_ms = at_ms - back_ms, at_ms + LATER_MS
+        start_ms, end_ms = at_ms - back_ms, min(at_ms + LATER_MS, round(clock() * 1000) + 1)
         rounds = [
             _Round(ts_ms, ts_ms - ceil(float(took_s) * 1000) - 1)
             for one in reader.read(ROUNDS, ("took_s",), start_ms=start_ms, end_ms=end_ms)

@@ -216,6 +216,15 @@ def test_a_moment_of_the_past_is_known_when_the_store_has_it() -> None:
     assert pipeline.found(then).text(then) == ""
 
 
+def test_rounds_of_the_future_are_none() -> None:
+    """They are of a collector whose clock was ahead, and know less than the newest one."""
+    ahead, pipeline = busy(400, lag_s=0), busy(300, lag_s=200)
+    now_ms = pipeline.now
+    points = Points([*pipeline.points, *(one for one in ahead.points if one.ts_ms > now_ms)])
+    assert read_stored(points, now_ms, clock=lambda: now_ms / 1000) == pipeline.found()
+    assert pipeline.found().is_late(now_ms)
+
+
 @pytest.mark.parametrize("later_ms", [0, LIMIT_MS])
 def test_without_lag_all_is_taken_to_be_in_the_store(later_ms: int) -> None:
     """It is not known if no collector works, or if it leaves the groups out."""

@@ -122,7 +122,6 @@ class Collector:
         self._publish = publish
         self._after_write = after_write
         self._recorder = Recorder()
-        self._newest_ms = 0
         self._replaced: tuple[int, int] | None = None
         self._set_up = False
         self._buffer = WriteBuffer()
@@ -153,23 +152,22 @@ class Collector:
                 log.warning("the broker did not answer everything; not read: %s", "; ".join(result.problems))
             else:
                 log.warning("all groups are read again")
-        if result.ts_ms < self._newest_ms:
-            self._go_back(result.ts_ms)
-        self._newest_ms = result.ts_ms
+        if result.ts_ms < result.before_ms:
+            self._go_back(result)
         self._buffer.add(self._recorder.points(result))
         self._publish(result)
         return True
 
-    def _go_back(self, ts_ms: int) -> None:
-        """Delete what is stored of the time from `ts_ms` on, which comes again, before the next round is written."""
-        back_s = (self._newest_ms - ts_ms) / 1000
+    def _go_back(self, result: Round) -> None:
+        """Delete what is stored of the time from the round on, which comes again, before the round is written."""
+        back_s = (result.before_ms - result.ts_ms) / 1000
         log.warning(
             "the clock was set back by %.1f s or more: the lag of this time is deleted and collected again", back_s
         )
         self._recorder = Recorder()
-        self._buffer.drop_from(ts_ms)
-        start_ms, end_ms = self._replaced or (ts_ms, 0)
-        self._replaced = min(start_ms, ts_ms), max(end_ms, self._newest_ms + 1)
+        self._buffer.drop_from(result.ts_ms)
+        start_ms, end_ms = self._replaced or (result.ts_ms, 0)
+        self._replaced = min(start_ms, result.ts_ms), max(end_ms, result.before_ms + 1)
 
     def _delete_replaced(self) -> None:
         if self._replaced is not None:
