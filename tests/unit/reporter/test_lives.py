@@ -333,3 +333,48 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
+
+
+def test_the_first_life_has_room_to_grow() -> None:
+    """A registry that fills more than half of a record is split at once, so that it can double in its life."""
+    reports = Reports()
+    for number in range(150):
+        reports.registry.counter(f"{number:060}").inc()
+    reports.report()
+    assert [snapshot.part for snapshot in reports.snapshots] == [0, 1]
+    for number in range(100):
+        reports.registry.counter(f"new-{number:060}").inc()
+    reports.report()
+    assert len({snapshot.life for snapshot in reports.snapshots}) == 1
+
+
+def test_a_life_that_outgrows_its_parts_is_followed_by_one_with_twice_as_many() -> None:
+    """Its size alone would give it as many parts as before, and one of them would be too large again."""
+    reports = Reports()
+    made = [reports.registry.counter(f"{number:060}") for number in range(300)]
+    reports.report()
+    assert len(reports.snapshots) == 3
+    reports.registry.colocate(*made[:160])
+    assert parts_for(reports.registry.snapshot(), LIMIT) == 3
+    last = reports.report_all()
+    assert len({snapshot.life for snapshot in last}) == 1
+    assert max(snapshot.part for snapshot in last) > 2
+    assert sum(len(snapshot.metrics) for snapshot in last) == 300
+
+
+def test_a_new_life_is_due_when_the_last_one_has_ended() -> None:
+    """It has not ended while a final record of it is in flight, or has failed. Then the next report comes first."""
+    names = [f"{number:060}" for number in range(300)]
+    lives = LifeHistory("app", max_bytes=LIMIT)
+    [first] = lives.prepare(counters(names[:1]), 0)
+    lives.acknowledged(first, 0, 0)
+    for is_delivered in (False, True):
+        [final] = lives.prepare(counters(names), 0)
+        assert (final.snapshot.final, final.snapshot.metrics) == (True, [])
+        assert not lives.new_life_due
+        if is_delivered:
+            lives.acknowledged(final, 0, 0)
+        else:
+            lives.failed(final)
+        assert lives.new_life_due == is_delivered
+    assert {pending.snapshot.life for pending in lives.prepare(counters(names), 0)} != {first.snapshot.life}
