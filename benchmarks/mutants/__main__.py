@@ -18,23 +18,22 @@ from benchmarks.mutants.runs import BUILD, ROOT, judge, note_tests
 
 PACKAGES = {
     "table": (
-        ["aggregator/tallystream_aggregator/table"],
+        ["aggregator/tallystream_aggregator/table/**/*.py"],
         ["tests/unit/aggregator/table", "tests/unit/aggregator/verify/test_verify_properties.py"],
     ),
-    "stream": (["aggregator/tallystream_aggregator/stream"], ["tests/unit/aggregator/stream"]),
+    "stream": (["aggregator/tallystream_aggregator/stream/**/*.py"], ["tests/unit/aggregator/stream"]),
     "reporter": (
         ["reporter/tallystream/kafka/life.py", "reporter/tallystream/kafka/parts.py"],
         [
             "tests/unit/reporter/test_lives.py",
-            "tests/unit/reporter/test_kafka_reporter.py",
-            "tests/unit/reporter/test_kafka_connection.py",
+            "tests/unit/reporter/test_kafka_*.py",
             "tests/unit/reporter/test_interrupted.py",
             "tests/unit/reporter/test_default_registry.py",
             "tests/unit/reporter/test_schedule.py",
         ],
     ),
-    "lag": (["dashboards/tallystream_dashboards/lag"], ["tests/unit/dashboards"]),
-    "verify": (["aggregator/tallystream_aggregator/verify"], ["tests/unit/aggregator/verify"]),
+    "lag": (["dashboards/tallystream_dashboards/lag/**/*.py"], ["tests/unit/dashboards/test_lag_*.py"]),
+    "verify": (["aggregator/tallystream_aggregator/verify/*.py"], ["tests/unit/aggregator/verify"]),
 }
 """The source of each package, and its tests."""
 
@@ -61,17 +60,18 @@ def main() -> int:
 
 def _score(package: str, arguments: argparse.Namespace) -> float:
     """Run the mutants of a package, and return how many percent were killed."""
-    sources, folders = [ROOT / source for source in PACKAGES[package][0]], PACKAGES[package][1]
-    files = sorted(file for source in sources for file in (source, *source.rglob("*.py")) if file.is_file())
-    mutants = [mutant for file in files for mutant in mutants_of(file, ROOT)]
+    sources, tests = (
+        [path for pattern in patterns for path in sorted(ROOT.glob(pattern))] for patterns in PACKAGES[package]
+    )
+    mutants = [mutant for file in sources for mutant in mutants_of(file, ROOT)]
     if arguments.sample:
         mutants = random.Random(arguments.seed).sample(mutants, min(arguments.sample, len(mutants)))
     chosen = [mutant for mutant in mutants if arguments.match in str(mutant)]
     begin = time.monotonic()
-    tests = note_tests(package, folders, sources)
-    print(f"{package}: {len(chosen)} mutants, {len(tests)} tests in {time.monotonic() - begin:.0f} s", flush=True)
+    noted = note_tests(package, tests, sources)
+    print(f"{package}: {len(chosen)} mutants, {len(noted)} tests in {time.monotonic() - begin:.0f} s", flush=True)
     survivors = 0
-    for number, (mutant, survived) in enumerate(judge(chosen, tests, arguments.jobs, arguments.pause), 1):
+    for number, (mutant, survived) in enumerate(judge(chosen, noted, arguments.jobs, arguments.pause), 1):
         if survived:
             survivors += 1
             print(f"  survived: {mutant}", flush=True)

@@ -66,7 +66,7 @@ class _Notes(_Examples):
     """Notes each test."""
 
     def __init__(self, sources: Sequence[Path], output: Path) -> None:
-        self.sources = tuple(map(str, sources))
+        self.sources = set(map(str, sources))
         self.output = output
         self.tests: dict[str, Noted] = {}
 
@@ -83,7 +83,7 @@ class _Notes(_Examples):
         sys.setprofile(note)
         result = yield
         sys.setprofile(None)
-        codes = [code for code in called if code.co_filename.startswith(self.sources)]
+        codes = [code for code in called if code.co_filename in self.sources]
         functions = {f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_firstlineno}" for code in codes}
         self.tests[item.nodeid] = Noted(time.monotonic() - begin, sorted(functions))
         return result
@@ -109,12 +109,12 @@ class _Chosen(_Examples):
             item.add_marker(pytest.mark.timeout(20 + 20 * self.tests[item.nodeid].seconds), append=False)
 
 
-def note_tests(name: str, folders: list[str], sources: Sequence[Path]) -> dict[str, Noted]:
+def note_tests(name: str, tests: list[Path], sources: Sequence[Path]) -> dict[str, Noted]:
     """Run the tests of a package without an error, import what they imported from others, and return what was noted."""
     output, notes = BUILD / f"{name}.txt", BUILD / f"{name}.json"
     changed = max(file.stat().st_mtime for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
     if not notes.exists() or notes.stat().st_mtime < changed:
-        _, status = os.waitpid(_start(output, folders, _Notes(sources, notes)), 0)
+        _, status = os.waitpid(_start(output, list(map(str, tests)), _Notes(sources, notes)), 0)
         if status:
             sys.exit(f"{name}: the tests fail without an error, see {output}")
     noted = json.loads(notes.read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ def _start(output: Path, arguments: list[str], plugin: _Examples, mutant: Mutant
     code = 99
     try:
         os.setsid()
-        os.nice(15)
+        os.nice(max(0, 15 - os.nice(0)))
         written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(written, 1)
         os.dup2(written, 2)
