@@ -37,7 +37,7 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 LEFT_ALONE = (ast.Raise, ast.JoinedStr, ast.Assert)
 """What is in these is a message, or a statement for the type checker."""
 
-GUARDS = {"frozen", "gc", "kw_only", "repr", "slots", "strict"}
+GUARDS = {"eq", "frozen", "gc", "kw_only", "repr", "slots", "strict"}
 """Arguments that change nothing but how an error of the code itself is noticed, or what an object costs."""
 
 
@@ -123,11 +123,18 @@ def _of_expression(node: ast.expr) -> Iterator[ast.expr]:
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield operand
         case ast.Constant(value=bool() | int() | float() as value):
-            yield ast.Constant(not value if isinstance(value, bool) else value + 1)
+            yield ast.Constant(_other(value))
         case ast.Call(func=ast.Name(id=name)) if name in CALLS:
             yield _changed(node, func=ast.Name(CALLS[name]))
         case ast.IfExp(body=body, orelse=orelse):
             yield _changed(node, body=orelse, orelse=body)
+
+
+def _other(value: float) -> float:
+    """Return the other truth value, the next number, or from 100 on twice the number."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if value < 100 else 2 * value
 
 
 def _of_statement(node: ast.stmt) -> Iterator[ast.stmt]:
