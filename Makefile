@@ -43,7 +43,7 @@ fuzz: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
 
 mutants: setup ## what the tests do not notice: 100 small errors in each package (an hour): make mutants ARGS="--package table --sample 200 --seed 2"
-	@exec $(PYTHON_) -m benchmarks.mutants $(ARGS)
+	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-0.3} exec $(PYTHON_) -m benchmarks.mutants $(ARGS)
 
 matrix: setup ## the unit tests on each version of Python that is found, and the tests of Spark on PySpark's newest patch version
 	@scripts/matrix $(ARGS) && { [ -n "$(ARGS)" ] || scripts/matrix --pyspark 4.2.1; }

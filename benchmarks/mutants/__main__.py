@@ -19,7 +19,11 @@ from benchmarks.mutants.runs import BUILD, ROOT, judge, note_tests
 PACKAGES = {
     "table": (
         ["aggregator/tallystream_aggregator/table/**/*.py"],
-        ["tests/unit/aggregator/table", "tests/unit/aggregator/verify/test_verify_properties.py"],
+        [
+            "tests/unit/aggregator/table",
+            "tests/unit/aggregator/otlp",
+            "tests/unit/aggregator/verify/test_verify_properties.py",
+        ],
     ),
     "stream": (["aggregator/tallystream_aggregator/stream/**/*.py"], ["tests/unit/aggregator/stream"]),
     "reporter": (
