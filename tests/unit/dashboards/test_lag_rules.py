@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
+from tallystream.errors import ConfigError
 from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, group_offsets
 from tallystream_dashboards.lag.collector.recorder import spans
 from tallystream_dashboards.lag.offsets import PartitionOffsets
@@ -120,3 +123,31 @@ def test_what_does_not_change_is_written_twice_a_minute() -> None:
     for measurement in (LAG, GROUPS):
         assert [second for second in written[measurement] if 300 <= second < 395] == [300, 330, 360, 390]
         assert {395, 400} <= set(written[measurement])
+
+
+def test_the_partitions_of_a_topic_that_was_not_read_are_unread() -> None:
+    """So are those without bounds or with an error. All others have their offsets."""
+    answers = GroupAnswers((), "", {("a", 0): 1, ("b", 0): 2, ("b", 1): 3}, frozenset({("a", 1)}), complete=True)
+    found = group_offsets("g", answers, {"a": [0, 1, 2], "b": None}, {("a", 0): (0, 9), ("a", 1): (0, 9)})
+    assert [one.id for one in found.partitions] == [("a", 0)]
+    assert found.unread == {("a", 1), ("a", 2), ("b", 0), ("b", 1)}
+    assert not found.complete
+
+
+@pytest.mark.parametrize(
+    ("option", "within", "beyond"),
+    [
+        ("window_s", (1, 86_400), (0.9, 86_401)),
+        ("allowed_lag", (0, 10), (-1,)),
+        ("stop_after_s", (0.1, 119.9), (0, 120)),
+        ("warn_age_s", (0, 0.5), (-0.1, float("nan"))),
+        ("err_age_s", (None, 0.1), (0, -1, float("nan"))),
+    ],
+)
+def test_rules_have_bounds(option: str, within: tuple[Any, ...], beyond: tuple[Any, ...]) -> None:
+    """The bounds themselves are allowed where the message says so."""
+    for value in within:
+        assert getattr(Rules(**{option: value}), option) == value
+    for value in beyond:
+        with pytest.raises(ConfigError):
+            Rules(**{option: value})
