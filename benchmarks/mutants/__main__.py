@@ -37,7 +37,10 @@ PACKAGES = {
         ],
     ),
     "lag": (["dashboards/tallystream_dashboards/lag/**/*.py"], ["tests/unit/dashboards/test_lag_*.py"]),
-    "verify": (["aggregator/tallystream_aggregator/verify/*.py"], ["tests/unit/aggregator/verify"]),
+    "verify": (
+        ["aggregator/tallystream_aggregator/verify/*.py"],
+        ["tests/unit/aggregator/verify", "tests/unit/aggregator/*/test_*properties.py"],
+    ),
 }
 """The source of each package, and its tests."""
 
