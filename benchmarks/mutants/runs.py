@@ -128,20 +128,29 @@ def judge(mutants: list[Mutant], tests: dict[str, Noted], jobs: int, pause: Path
     """Yield each mutant when its tests have ended, and whether it survived. None starts while `pause` exists."""
     left = mutants[::-1]
     running: dict[int, Mutant] = {}
-    while left or running:
-        while left and len(running) < jobs and not pause.exists():
-            mutant = left.pop()
-            chosen = tests_of(mutant, tests)
-            files = sorted({test.partition("::")[0] for test in chosen})
-            output = BUILD / f"{Path(mutant.path).stem}-{mutant.line}-{mutant.begin}.txt"
-            running[_start(output, files, _Chosen(chosen), mutant)] = mutant
-        time.sleep(0.02)
-        pid, status = os.waitpid(-1, os.WNOHANG) if running else (0, 0)
-        if pid:
-            assert os.waitstatus_to_exitcode(status) != pytest.ExitCode.NO_TESTS_COLLECTED
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # what its tests have started
-            yield running.pop(pid), status == 0
+    try:
+        while left or running:
+            while left and len(running) < jobs and not pause.exists():
+                mutant = left.pop()
+                chosen = tests_of(mutant, tests)
+                files = sorted({test.partition("::")[0] for test in chosen})
+                output = BUILD / f"{Path(mutant.path).stem}-{mutant.line}-{mutant.begin}.txt"
+                running[_start(output, files, _Chosen(chosen), mutant)] = mutant
+            time.sleep(0.02)
+            pid, status = os.waitpid(-1, os.WNOHANG) if running else (0, 0)
+            if pid:
+                assert os.waitstatus_to_exitcode(status) != pytest.ExitCode.NO_TESTS_COLLECTED
+                _end(pid)
+                yield running.pop(pid), status == 0
+    finally:
+        for pid in running:
+            _end(pid)
+
+
+def _end(pid: int) -> None:
+    """End a process that was started for a mutant, and what its tests have started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def tests_of(mutant: Mutant, tests: dict[str, Noted]) -> dict[str, Noted]:
@@ -157,12 +166,12 @@ def _start(output: Path, arguments: list[str], plugin: _Examples, mutant: Mutant
         return pid
     code = 99
     try:
-        os.setsid()
         os.nice(max(0, 15 - os.nice(0)))
         written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(written, 1)
         os.dup2(written, 2)
         if mutant is not None:
+            os.setsid()
             _load(mutant)
         code = pytest.main([*OPTIONS, *arguments], [plugin])
     except BaseException:  # noqa: BLE001  # the process is a fork, which must not return
