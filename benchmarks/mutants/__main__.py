@@ -36,7 +36,14 @@ PACKAGES = {
             "tests/unit/reporter/test_schedule.py",
         ],
     ),
-    "lag": (["dashboards/tallystream_dashboards/lag/**/*.py"], ["tests/unit/dashboards/test_lag_*.py"]),
+    "lag": (
+        [
+            "dashboards/tallystream_dashboards/lag/[cost]*.py",
+            "dashboards/tallystream_dashboards/lag/collector/answers.py",
+            "dashboards/tallystream_dashboards/lag/collector/tracker.py",
+        ],
+        ["tests/unit/dashboards/test_lag_*.py"],
+    ),
     "verify": (
         ["aggregator/tallystream_aggregator/verify/*.py"],
         ["tests/unit/aggregator/verify", "tests/unit/aggregator/*/test_*properties.py"],
