@@ -203,6 +203,18 @@ def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) 
     assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
 
 
+def test_an_offset_that_goes_back_over_a_restart_is_rewind(store: LocalStore, reader: LocalStore) -> None:
+    """The last round before the restart counts, also if the collector starts in its millisecond."""
+    rounds = Rounds(RULES)
+    for second, committed in enumerate((10, 60)):
+        store.write(rounds.points(round_of(group("g", (committed, 100))), T0 + second * 1000))
+    rounds = Rounds(RULES)
+    rounds.load(reader, T0 + 1000)
+    rounds.points(round_of(group("g", (20, 100))), T0 + 2000)
+    (found,) = rounds.states
+    assert found.partitions[0].evaluation.reason == "The committed offset went back from 60 to 20."
+
+
 class Trouble(NamedTuple):
     """How a group is stuck or far behind: its offsets at a second, and the seconds between rounds."""
 

@@ -366,3 +366,14 @@ def test_an_old_round_is_not_served_as_current() -> None:
     assert (api.metrics().status, api.health().status) == (503, 503)
     api.finished(succeeded=False)
     assert (api.health().status, api.readiness().status) == (200, 503)
+
+
+def test_a_collector_is_well_until_its_first_round_is_late() -> None:
+    """It is not ready before one has reached the broker and the store, and /metrics has no numbers."""
+    now = 50.0
+    api = LagApi(20, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    assert (api.metrics().status, api.health().status, api.readiness().status) == (503, 200, 503)
+    now += 60
+    assert api.health().status == 200
+    now += 1
+    assert api.health().status == 503

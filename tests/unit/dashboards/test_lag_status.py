@@ -211,3 +211,14 @@ def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
 def test_a_topic_that_was_created_again_is_no_rewind() -> None:
     """The offset went back, but every record was read."""
     assert status(samples((50, 90), (60, 95), (5, 5))) is Status.OK
+
+
+def test_a_gap_in_which_nothing_changed_was_observed() -> None:
+    """Samples that are equal to the one before are not kept, so it was valid when the window began."""
+    found = evaluate_samples(
+        [OffsetSample(NOW - 900_000, 5, 99), *samples((5, 99), (5, 99))], 0, now_ms=NOW, rules=RULES
+    )
+    wanted = "94 records wait, and the committed offset has not moved for 100 s or more; the group has no members."
+    assert found == Evaluation(Status.STOP, wanted)
+    changed = [OffsetSample(NOW - 900_000, 5, 98), *samples((5, 99), (5, 99))]
+    assert "for 900 s or more" in evaluate_samples(changed, 0, now_ms=NOW, rules=RULES).reason
