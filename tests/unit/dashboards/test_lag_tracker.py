@@ -232,6 +232,7 @@ def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     partition = only(rounds.states[0])
     assert partition.evaluation.status is Status.WARN
     assert partition.evaluation.reason.startswith("3 offsets were deleted before they were read. The lag is 4")
+    assert rounds.states[0].catch_up.drain == "now"  # none of its records is old
 
 
 @pytest.mark.parametrize("members", [0, 1])

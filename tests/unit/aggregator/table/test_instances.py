@@ -50,6 +50,14 @@ def test_rule_13_a_scale_in_ends_instances_and_leaves_none_silent() -> None:
     assert published(topic) is None
 
 
+def test_rule_13_a_tombstone_ends_an_instance_without_metrics() -> None:
+    """There are no rows to remove, and the life is living until then."""
+    topic = Topic().snapshot()
+    assert published(topic) == (1, 0, 0)
+    topic.append(b"app-1", None)
+    assert published(topic) == (0, 1, 0)
+
+
 def test_rule_13_a_batch_job_has_ended_until_it_runs_again() -> None:
     """Each run is a new life under the same ID."""
     topic = Topic()

@@ -7,9 +7,9 @@ import pytest
 from support import otlp
 from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
-from tallystream_aggregator.times import DAY_MS
+from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 TICK = b'{"name":"tick","value":1}'
 
@@ -79,6 +79,27 @@ def test_a_life_is_forgotten_only_when_both_clocks_have_passed(days: int, wall: 
     topic.append(b"app-1", None, at=9 * DAY_MS)
     assert topic.table.state.forgotten == 0
     clock(topic, 1, 9)
+    assert topic.table.state.forgotten == 1
+
+
+@pytest.mark.parametrize("begins_again", [False, True], ids=["one table", "restarts"])
+def test_a_life_that_reports_is_never_forgotten(*, begins_again: bool) -> None:
+    """It is due seven days after its last record, also a stale one, of any part. Until then its seqs are known."""
+    settings = TableSettings(forget_after_ms=7 * DAY_MS)
+    topic, hours = Topic(settings).snapshot(counter(0, "m"), part=1).snapshot(counter(0)), 23 * HOUR_MS
+    for number in range(1, 41):
+        at = number * hours
+        topic.snapshot(counter(number), seq=number + 1, prev=BEGIN_MS + at - hours, at=at)
+        assert topic.sum().count == number
+        clock(topic, at / DAY_MS)
+        if begins_again:
+            topic.table = Table(unpack(pack(topic.table.state)), settings)
+    last = 41 * hours
+    topic.snapshot(counter(40), seq=41, prev=BEGIN_MS + last - hours, at=last)
+    assert (topic.sum().count, topic.table.state.stale) == (40, 1)
+    clock(topic, last / DAY_MS + 6.99)
+    assert topic.table.state.forgotten == 0
+    clock(topic, last / DAY_MS + 7)
     assert topic.table.state.forgotten == 1
 
 
