@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from support import built
 from support.built import Found, Program
 from tallystream_cli.servers.jars import cache_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "3.22.0"
 
