@@ -203,6 +203,32 @@ def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) 
     assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
 
 
+@pytest.mark.parametrize("late_one", [0, 1])
+def test_a_group_is_late_if_any_of_its_partitions_is(late_one: int) -> None:
+    """It becomes a WARN after a window, whichever partition it is."""
+    found, rounds = [], Rounds(RULES)
+    for second in range(0, 180, 5):
+        offsets = [(1000 + second, 1000 + second)] * 2
+        offsets[late_one] = (980 + second, 1000 + second)
+        rounds.points(round_of(group("g", *offsets)), T0 + second * 1000)
+        (state,) = rounds.states
+        found.append(((state.since_ms or 0) - T0, state.evaluation.status))
+    assert [status for _, status in dict.fromkeys(found)] == [Status.OK, Status.WARN]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_group_is_late_until_all_of_it_was_read(*, is_read: bool) -> None:
+    """If it was not late for a moment, it becomes a WARN a window later. A round that did not read it tells nothing."""
+    entered_warn, rounds = [], Rounds(RULES)
+    for second in range(0, 120, 5):
+        caught_up = group("g", (1000 + second if second == 40 else 980 + second, 1000 + second))
+        partly = replace(group("g"), unread=frozenset({("orders", 0)}))
+        rounds.points(round_of(caught_up if is_read or second != 40 else partly), T0 + second * 1000)
+        if rounds.states[0].evaluation.status is Status.WARN:
+            entered_warn.append(second)
+    assert entered_warn[0] == (85 if is_read else 55)
+
+
 def test_an_offset_that_goes_back_over_a_restart_is_rewind(store: LocalStore, reader: LocalStore) -> None:
     """The last round before the restart counts, also if the collector starts in its millisecond."""
     rounds = Rounds(RULES)

@@ -14,7 +14,7 @@ from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, g
 from tallystream_dashboards.lag.collector.recorder import spans
 from tallystream_dashboards.lag.offsets import PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample
-from tallystream_dashboards.lag.state import PartitionState, group_state
+from tallystream_dashboards.lag.state import GroupState, PartitionState, group_state, keep_since
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_partition
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS, SLOT_MS
 from tallystream_dashboards.lag.time_lag import TimeLag
@@ -151,3 +151,14 @@ def test_rules_have_bounds(option: str, within: tuple[Any, ...], beyond: tuple[A
     for value in beyond:
         with pytest.raises(ConfigError):
             Rules(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("status", "gone", "since_ms"), [(Status.OK, False, 5), (Status.OK, True, NOW), (Status.WARN, False, NOW)]
+)
+def test_a_status_lasts_until_it_changes_or_the_group_is_gone(status: Status, gone: bool, since_ms: int) -> None:
+    """A group that comes back begins again."""
+    state = GroupState("g", Evaluation(Status.OK, "The lag is 0."), seen_ms=NOW)
+    before = GroupState("g", Evaluation(status, "Before."), seen_ms=NOW - 1, since_ms=5, gone=gone)
+    assert keep_since(state, before).since_ms == since_ms
+    assert keep_since(state, None).since_ms == NOW

@@ -416,3 +416,12 @@ def test_a_record_without_metrics_tells_that_the_instance_lives(now_ms: int, ts:
     assert (snapshot.prev, snapshot.final, snapshot.metrics) == (None, False, [])
     assert (ulid_ms(snapshot.life), decode(pending.value)) == (ts, snapshot)
     assert not LifeHistory("app").has(pending)
+
+
+def test_a_life_of_several_parts_begins_without_metrics() -> None:
+    """They were removed when the life had outgrown its part. The record tells that the instance lives."""
+    lives = LifeHistory("app", max_bytes=LIMIT)
+    for metrics in (counters(["a"]), counters([f"{number:060}" for number in range(300)]), []):
+        [pending] = lives.prepare(metrics, 0)
+        lives.acknowledged(pending, 0, 0)
+    assert (pending.snapshot.part, pending.snapshot.seq, pending.snapshot.metrics) == (0, 1, [])
