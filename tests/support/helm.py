@@ -28,4 +28,4 @@ def _build(work: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason)
+    sys.exit(find_or_build().reason or None)
