@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults tour fuzz matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults soak nightly tour fuzz mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,11 +36,20 @@ limits: setup ## what hostile records cost: time, output, state and memory of 23
 faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
 
+soak: setup ## a system for hours under churn, restarts and an outage; nothing that it takes grows: make soak HOURS=8, or MINUTES=15 ARGS=--spark
+	@PYTHONPATH=tests exec $(PYTHON_) -m support.soak $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),8)) $(ARGS)
+
+nightly: setup ## `make test` ten times in a row, up to the first failure (three hours): make nightly ARGS=3
+	@exec scripts/nightly $(ARGS)
+
 tour: setup ## a new user's first hour on one system: every number that is shown agrees with a journal (five minutes)
 	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)
 
 fuzz: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
+
+mutants: setup ## what the tests do not notice: 100 small errors in each package (an hour): make mutants ARGS="--package table --sample 200 --seed 2"
+	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-0.3} exec $(PYTHON_) -m benchmarks.mutants $(ARGS)
 
 matrix: setup ## the unit tests on each version of Python that is found, and the tests of Spark on PySpark's newest patch version
 	@scripts/matrix $(ARGS) && { [ -n "$(ARGS)" ] || scripts/matrix --pyspark 4.2.1; }
