@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
-from tallystream_dashboards.lag.catch_up import Backlog, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, group_offsets
 from tallystream_dashboards.lag.collector.recorder import spans
 from tallystream_dashboards.lag.offsets import PartitionOffsets
@@ -176,3 +177,25 @@ def test_the_bounds_of_what_is_shown_as_time() -> None:
     found = history.time_lag(0, now_ms=7_190_000)
     assert found == TimeLag(3610, exact=False)
     assert history.time_lag(519, now_ms=7_190_000) == TimeLag(2000)
+
+
+def test_a_long_history_keeps_its_precision() -> None:
+    """Of steady growth every age is exact, although only ten observations are kept."""
+    history = EndOffsetHistory()
+    for number in range(300):
+        history.add(number * 1000, number * 10, limit=10)
+        assert len(history) <= 10
+    for committed in range(2990 - 50, 2990, 5):
+        assert history.time_lag(committed, now_ms=299_000) == TimeLag((2990 - committed) / 10)
+
+
+def test_a_group_that_was_read_in_part_keeps_what_is_known_of_its_members() -> None:
+    """They are those of the last description. A stale partition makes the time to catch up unknown."""
+    rounds, known = Rounds(), group("g", (9, 9), members=2)
+    partly = replace(known, complete=False)
+    for offsets, members in ((known, 2), (replace(partly, members=None, state=""), 2), (replace(partly, members=3), 3)):
+        rounds.points(round_of(offsets), NOW)
+        assert [one.members for one in rounds.states] == [members]
+    ok = PartitionState("t", 0, Evaluation(Status.OK, "The lag is 0."), lag=0)
+    assert group_state("g", [ok], [], seen_ms=NOW).catch_up.drain == "now"
+    assert group_state("g", [ok, replace(ok, partition=1, stale=True)], [], seen_ms=NOW).catch_up == UNKNOWN
