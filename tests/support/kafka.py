@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from support.replayed import TopicRecord
+from support.replayed import Key, TopicRecord
 from support.wait import wait_until
 from tallystream_aggregator import sums
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from support.replayed import Key
 
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """The broker's errors for a partition that was just created."""

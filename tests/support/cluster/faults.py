@@ -6,24 +6,20 @@ import itertools
 import random
 import signal
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
 from support.aggregator import Aggregator
+from support.cluster.brokers import KafkaCluster
 from support.exactness import assert_as_acknowledged, assert_exact
 from support.faults import OUTAGE_S, assert_published, pause
 from support.fleet import NAME, Fleet
 from support.history import violations
 from support.kafka import end_offsets, following
 from tallystream_aggregator import sums
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from support.cluster.brokers import KafkaCluster
-    from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.kafka.topics import Topics
 
 TRANSACTIONS = "__transaction_state"
 KINDS = (

@@ -172,15 +172,16 @@ def test_every_change_can_be_checked_in_the_chart(history: list[list[Step]], err
 
 
 def assert_warning(state: PartitionState, number: int, seen: list[Seen], *, begins: bool) -> None:
-    """Compare the numbers of a reason with the chart of the time when it was last true."""
-    last_ms = state.evaluation.last_ms
-    assert (last_ms is None) == seen[-1].late(number)
-    shown = [one for one in seen if last_ms is None or one.second * 1000 + T0 <= last_ms]
-    seconds, first, last = map(
-        int, re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", state.evaluation.reason)[0]
-    )
-    known = [one for one in shown if one.second <= shown[-1].second - seconds]
-    assert (known[-1].partitions[number].lag, shown[-1].partitions[number].lag) == (first, last)
+    """Compare the numbers of a reason with the chart. If the status is held, they are those of now."""
+    is_held, reason = state.evaluation.last_ms is not None, state.evaluation.reason
+    assert is_held != seen[-1].late(number)
+    if is_held:
+        (lag,) = re.findall(r"^It was WARN in the last \d+ s\. Now: (?:The lag is )?(\d+)", reason)
+        assert int(lag) == state.lag
+        return
+    seconds, first, last = map(int, re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", reason)[0])
+    known = [one for one in seen if one.second <= seen[-1].second - seconds]
+    assert (known[-1].partitions[number].lag, state.lag) == (first, last)
     if begins:
         window = [one for one in seen if one.second > seen[-1].second - WINDOW_S]
         earlier = [one for one in seen if one.second <= seen[-1].second - WINDOW_S]

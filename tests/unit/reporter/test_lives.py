@@ -12,7 +12,7 @@ from support.fuzz import examples
 from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory, PendingRecord
 from tallystream.kafka.parts import Parts, parts_for
-from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot, decode
+from tallystream.record import Counter, Histogram, Metric, Snapshot, decode
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
@@ -282,21 +282,6 @@ def test_sums_are_exact_when_metrics_outgrow_their_parts(
     rows = reports.rows()
     for counter in made:
         assert sum(count for (_, name), count in rows.items() if name == counter.name) == counter.count
-
-
-@given(st.lists(st.lists(st.integers(0, 200), unique=True), min_size=1, max_size=5))
-def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
-    """If metrics are added and removed in any order, each stays in one part, and none is lost or repeated."""
-    parts, seen = Parts(5), dict[Identity, int]()
-    for numbers in rounds:
-        metrics = counters([f"{number}" * 20 for number in numbers])
-        split = parts.split(metrics)
-        assert sorted(m.identity for part in split.values() for m in part) == sorted(
-            metric.identity for metric in metrics
-        )
-        for number, part in split.items():
-            for metric in part:
-                assert seen.setdefault(metric.identity, number) == number
 
 
 def test_metrics_are_spread_over_all_parts() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from support import otlp
-from support.steps import BEGIN_MS, FIRST, Topic, counter, gauge, run
+from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
@@ -127,21 +125,3 @@ def test_the_short_form_is_never_forgotten() -> None:
     clock(topic, 40)
     assert list(topic.table.state.lives) == ["script"]
     assert topic.short(3, at=42 * DAY_MS).sum().count == 8
-
-
-def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
-    """An older record of the former partition may have the last value of a metric that newer snapshots lack."""
-    body = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
-
-    def written(partition: int, seq: int, *metrics: object) -> Record:
-        value = json.dumps({**body, "seq": seq, "metrics": metrics}).encode()
-        return Record("metrics", partition, seq, BEGIN_MS, b"app-1", value)
-
-    older = [written(0, 1, counter(5), counter(3, "m")), written(0, 2, counter(6), counter(4, "m"))]
-    newer = written(1, 3, counter(7))
-    for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
-        table, sums = Table(State()), {}
-        for record in order:
-            changes = run(table, [record])
-            sums |= {total.metric[1]: total.count for total in changes.totals}
-        assert sums == {"n": 7, "m": 4}
