@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
+MINUTES ?= 60
 
-.PHONY: help setup demo test unit integration faults tour fuzz matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults tour fuzz properties matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,7 +40,10 @@ faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
 tour: setup ## a new user's first hour on one system: every number that is shown agrees with a journal (five minutes)
 	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)
 
-fuzz: setup ## the property tests with 20 times as many examples (half an hour)
+fuzz: setup ## hostile bytes for everything that reads some from outside, a share of the time for each: make fuzz MINUTES=60
+	@PYTHONPATH=tests exec $(PYTHON_) -m support.fuzzing --minutes $(MINUTES) $(ARGS)
+
+properties: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
 
 matrix: setup ## the unit tests on each version of Python that is found, and the tests of Spark on PySpark's newest patch version

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tallystream_dashboards.lag.catch_up import Backlog
-from tallystream_dashboards.lag.reader import read_groups, read_partitions, read_samples
+from tallystream_dashboards.lag.reader import own, read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
@@ -124,7 +124,8 @@ class LagTracker:
             SinkUnavailableError: the store does not answer.
         """
         now_ms = round(self._clock() * 1000)
-        for one in store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1):
+        ends = store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1)
+        for one in own(ends, "topic", "partition"):
             history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())
             for ts_ms, end in zip(one.times_ms, one.values, strict=True):
                 history.add(ts_ms, int(end))
