@@ -5,7 +5,7 @@ PYTHON_ := .venv/bin/python
 ARGS ?=
 MINUTES ?= 60
 
-.PHONY: help setup demo test unit integration faults tour fuzz properties matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults tour fuzz properties mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ fuzz: setup ## hostile bytes for everything that reads some from outside, a shar
 
 properties: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
+
+mutants: setup ## what the tests do not notice: 100 small errors in each package (an hour): make mutants ARGS="--package table --sample 200 --seed 2"
+	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-0.3} exec $(PYTHON_) -m benchmarks.mutants $(ARGS)
 
 matrix: setup ## the unit tests on each version of Python that is found, and the tests of Spark on PySpark's newest patch version
 	@scripts/matrix $(ARGS) && { [ -n "$(ARGS)" ] || scripts/matrix --pyspark 4.2.1; }

@@ -49,7 +49,9 @@ def _respond(route: _Route, store: StoreSettings, clock: Callable[[], float], qu
     shown_ms = round(clock() * 1000) if chosen_ms is None else chosen_ms
     try:
         with closing(open_reader(store)) as reader:
-            return json_response(200, route.answer(shown_ms, settings.shown(reader, shown_ms).objects))
+            shown = settings.shown(reader, shown_ms)
+        problem = {"problem": shown.problem} if shown.problem else {}
+        return json_response(200, route.answer(shown_ms, shown.objects) | problem)
     except (SinkUnavailableError, ConfigError) as error:
         return json_response(503, {"error": str(error)})
 

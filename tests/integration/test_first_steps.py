@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
@@ -20,9 +20,6 @@ from support.browser import until
 from support.guides import blocks, commands
 from support.wheels import ROOT, download_dependencies
 from tallystream_cli.servers import jars
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 

@@ -235,4 +235,5 @@ def test_a_rule_fires_on_its_fault(influxdb: Influx, slug: str) -> None:
             "lag-status": {"group": "billing", "status": "ERR"},
             "lag-seconds": {"group": "billing"},
             "processed-twice": {"app": "orders", "metric": "records.processed"},
+            "records-lost": {"app": "orders", "metric": "records.processed"},
         }.get(slug, {})

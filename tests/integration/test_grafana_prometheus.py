@@ -32,7 +32,7 @@ RULES = prometheus_rules(SETTINGS)
 RULE_OF_FAULT = {"aggregator-stuck": "aggregator-down"}
 """Faults without a rule of their own, and the rule that must fire."""
 WATCHED = re.compile(
-    r"(?!tallystream_epoch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_((living|silent)_instances|group_|lag_|published_age|ready)|kafka_.*max_lag_s"
+    r"(?!tallystream_epoch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_((living|silent)_instances|group_|lag_|published_age|ready|records)|kafka_.*max_lag_s"
 )
 FIRED: dict[str, tuple[dict[str, str], str]] = {
     "instance-silent": ({"app": "orders"}, "1"),
@@ -44,6 +44,7 @@ FIRED: dict[str, tuple[dict[str, str], str]] = {
     "processed-twice": ({"app": "orders", "metric": "records_processed"}, "50"),
     "aggregator-down": ({}, "1"),
     "collector-down": ({}, "1"),
+    "records-lost": ({"app": "orders", "metric": "records.processed"}, "7"),
 }
 """The alert of each rule on its fault: its labels, and the measured number."""
 

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.collector import find_or_build
 from support.commands import run
@@ -21,16 +21,10 @@ from support.otlp_applications import find_javac
 from support.processes import end
 from support.wait import wait_until
 from tallystream_aggregator import java, sums
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_cli.servers import jars
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port, spawn
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -16,7 +16,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
+from support.stores import write
 from support.wait import wait_until
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
@@ -31,7 +33,7 @@ from tallystream_dashboards.lag.offsets import GroupOffsets
 from tallystream_dashboards.lag.reader import read_groups
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.storage import LAG
+from tallystream_dashboards.lag.storage import LAG, RECORDS
 from tallystream_dashboards.lag.time_lag import NO_LAG
 
 
@@ -127,12 +129,20 @@ def test_a_stop_does_not_wait_for_the_broker() -> None:
 def test_the_collector_writes_lag_to_the_store_and_serves_it(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The command writes lag to the store and serves it, marks a deleted group, and exits with 0 on SIGTERM."""
+    """The command writes lag to the store and serves it, marks a deleted group, and exits with 0 on SIGTERM.
+
+    It compares what the store has of the records of a consumer, and writes and serves that, too.
+    """
     topic, group, deleted = topic_prefix + "events", topic_prefix + "billing", topic_prefix + "deleted"
     fill(broker, admin, topic, partitions=1, records=100)
     commit(admin, group, topic, {0: 30})
     commit(admin, deleted, topic, {0: 90})
     spec, ready, log, port = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log", free_port()
+    counter = {"app": "billing", "metric_type": "counter"}
+    position = {"app": "billing", "metric_type": "position", "topic": topic, "partition": "0"}
+    sums = {"n": (counter, {"count": 33}), "n.position": (position, {"start": 0, "position": 30})}
+    begun_ms = round(time.time() * 1000)
+    assert write(StoreSettings.parse(spec), [Point(name, *one, begun_ms) for name, one in sums.items()]) == 0
     arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
     arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
     arguments += ["--http-port", str(port)]
@@ -153,6 +163,8 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         assert {one["group"]: one["lag"] for one in get()["groups"]} == {group: 70, deleted: 10}
         assert f'kafka_consumergroup_group_sum_lag{{group="{group}"}} 70' in served("/metrics")
         assert json.loads(served("/readyz")) == {"ok": True}
+        twice = 'tallystream_records{app="billing",metric="n",number="counted_twice"} 3.0'
+        wait_until(lambda: twice in served("/metrics"), 60, "the records are compared")
         commit(admin, group, topic, {0: 95})
         wait_until(lambda: get("/" + group)["lag"] == 5, 60, "the commit is read")
         (partition,) = get("/" + group)["partitions"]
@@ -170,6 +182,8 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         )
         found = reader.read(LAG, ["lag"], start_ms=0, end_ms=2**62, tags={"group": group, "topic": topic})
         assert [found[0].values[0], found[0].values[-1]] == [70, 5]
+        (records,) = reader.read(RECORDS, ["counted_twice"], start_ms=0, end_ms=2**62)
+        assert (records.tags, records.values[0]) == ({"app": "billing", "metric": "n"}, 3)
     finally:
         reader.close()
         process.terminate()

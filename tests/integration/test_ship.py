@@ -1,9 +1,10 @@
-"""The shipper on a real broker and real stores: every sum becomes its point, also after kills."""
+"""The shipper on a real broker with real stores and a real Collector: every sum arrives, also after kills."""
 
 from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,8 +16,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.health import ask, base
+from support.collector import Collector, find_or_build
+from support.commands import run
+from support.health import ask, base, internal_metrics
 from support.kafka import committed, end_offsets, read_topic
+from support.levels import Contents, data_points, exposed, samples
 from support.processes import kill_tree
 from support.shipping import Sums, shipper, wait_shipped
 from support.slow_store import SlowProxy, assert_points_wait_on_kafka
@@ -29,10 +33,12 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
 from tallystream_cli.servers.broker import KafkaBroker
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 """Seconds before a wait fails."""
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+PROMETHEUS = StoreSettings.parse("prometheus:0", env={})
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(params=["local", "influxdb"])
@@ -204,3 +210,105 @@ def test_points_wait_on_kafka_while_a_store_is_slow(
         slow = replace(store, where=proxy.url)
         sizes = {"rows": 8_000, "slow": 4_000, "growth_mib": 40, "padding": 8_000}
         assert_points_wait_on_kafka(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
+
+
+def test_every_sum_arrives_through_a_kill_of_the_shipper_with_one_start(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """After SIGKILL during the work, the shipper continues to the same data points, all with the same start.
+
+    A data point that is sent again is equal to the first one. A sum that no receiver accepts is a dead letter.
+    """
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    wanted = Sums(broker.bootstrap_servers, topics.agg, padding=20_000)
+    wanted.publish(2_000)
+    wanted.publish_rejected()
+    with Collector(tmp_path / "otelcol", found.path) as collector:
+        store = StoreSettings.parse(f"otlp:{collector.url}", env={})
+        sent: Contents = {}
+
+        def arrived() -> int:
+            """Return how many points have arrived. Each data point has the start (`data_points`) and its value."""
+            for (name, tags, ts_ms), fields in data_points(collector.destination.received):
+                point = sent.setdefault((name, tags), {}).setdefault(ts_ms, {})
+                assert {**point, **fields} == {**fields, **point}
+                point.update(fields)
+            return sum(map(len, sent.values()))
+
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
+            wait_until(lambda: arrived() >= 200, LIMIT_S, "some points have arrived", poll=0.02)
+            kill_tree(process)
+        wanted.publish(500)
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store):
+            wait_until(lambda: arrived() >= 2_500, LIMIT_S, "all points have arrived")
+        assert sent == {(name, tags): points for name, all_ in wanted.points.items() for tags, points in all_.items()}
+    letters = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead)]
+    assert {letter["store"] for letter in letters} == {store.spec}
+    assert {json.loads(letter["point"])["measurement"] for letter in letters} == {"too.large"}
+
+
+def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:
+    def served() -> bool:
+        assert process.poll() is None, log.read_text()
+        return log.read_text().count("sums are served at ") == starts
+
+    wait_until(served, LIMIT_S, "the sink listens")
+    return log.read_text().rpartition("sums are served at http://")[2].partition("/metrics")[0]
+
+
+def _first(address: str, log: Path) -> str:
+    """Return the first response with status 200. All earlier ones must have status 503."""
+    found: list[str] = []
+
+    def answered() -> bool:
+        status, text = ask(f"http://{address}/metrics")
+        if status == 200:
+            found.append(text)
+        else:
+            assert (status, text) == (503, "the newest sums are not known yet\n"), log.read_text()
+        return bool(found)
+
+    wait_until(answered, LIMIT_S, "the sums are shown", poll=0.005)
+    return found[0]
+
+
+def test_the_newest_sums_are_shown_after_a_kill_too(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """After a start and after a kill -9, the first response with sums has the newest sum of every metric.
+
+    Sums of a transaction that is aborted and other records are not shown. The health check is ready, and SIGTERM ends
+    it with exit code 0.
+    """
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    wanted.publish(20_000)
+    log = tmp_path / "ship.log"
+    health = ("--http-port", "0")
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, PROMETHEUS, *health) as process:
+        address = _address(process, log, 1)
+        assert samples(_first(address, log)) == exposed(wanted.latest())
+        wanted.publish(300)
+        wait_until(lambda: samples(_first(address, log)) == exposed(wanted.latest()), LIMIT_S, "later sums are shown")
+        kill_tree(process)
+    wanted.publish(2_000)
+    wanted.publish_aborted(50)
+    wanted.publish_noise()
+    with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, PROMETHEUS, *health) as process:
+        address = _address(process, log, 2)
+        assert samples(_first(address, log)) == exposed(wanted.latest())
+        url = base(log)
+        assert ask(url + "/readyz")[0] == 200
+        shown = internal_metrics(url)
+        assert shown["tallystream_ship_unreadable_total"] >= 1
+        assert (tmp_path / "ready").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+
+
+def test_a_topic_that_does_not_exist_is_exit_code_3(broker: KafkaBroker) -> None:
+    """A sentence names the topic."""
+    done = run("sums", "--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", "no-such-")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("The topic can't be read: no-such-metrics-agg: ")

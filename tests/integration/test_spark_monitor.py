@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from support import commands as tallystream
 from support.examples import PARTITIONS
 from support.spark_flights import Flights
 from support.wait import wait_until
-from tallystream.kafka.group_offsets import Committed, GroupOffsets, OffsetsError
+from tallystream.kafka.group_offsets import Committed, GroupOffsets, OffsetsError, Partition
+from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream.kafka.group_offsets import Partition
-    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

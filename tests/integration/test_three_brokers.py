@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -10,9 +10,6 @@ from confluent_kafka.admin import AdminClient
 from support.cluster.brokers import CLOCKS_MS, KafkaCluster
 from support.cluster.faults import KINDS, cluster_faults
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

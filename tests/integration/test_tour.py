@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,11 +26,6 @@ from support.kafka import read_topic
 from support.processes import kill_tree
 from support.spark_flights import Flights
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support.example_servers import WebServer, pool_of, start_worker
 from support.examples import EXAMPLES, System
@@ -14,13 +15,7 @@ from support.guides import ROOT
 from support.kafka import read_topic
 from support.processes import kill_tree
 from support.wait import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-    from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 

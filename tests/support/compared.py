@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable
-
-    from tallystream_dashboards.data.bounds import Bounds
-    from tallystream_dashboards.data.compare import Comparison
+from tallystream_dashboards.data.bounds import Bounds
+from tallystream_dashboards.data.compare import Comparison
 
 
 class Journal(Protocol):

@@ -7,17 +7,13 @@ commit. Its registry is a real one, and the sums are those of what its lives pub
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tallystream import ConsumerProgress, MetricRegistry, ProducerProgress, record
+from tallystream.record import Metric
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards.data import sums
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tallystream.record import Metric
 
 APP, TOPIC, SENT, PROCESSED = "shop", "orders", "orders.sent", "billing.processed"
 BATCH = 4

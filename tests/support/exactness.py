@@ -6,20 +6,15 @@ The replay is that of verify, the journals are those of support/fleet.py.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from support.fleet import NAME
-from support.kafka import committed, latest_sums, read_topic
+from support.fleet import NAME, Fleet
+from support.kafka import Servers, committed, latest_sums, read_topic
 from support.replayed import Key, TopicRecord, lasting, replay
 from support.wait import wait_until
 from tallystream_aggregator.instances import INSTANCES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from support.fleet import Fleet
-    from support.kafka import Servers
-    from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.kafka.topics import Topics
 
 POSITIONS = b'["positions",'
 """How the key of a positions row begins. It ends each transaction."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -17,9 +17,6 @@ from support.guides import ROOT, commands
 from support.processes import children, kill_tree, running
 from support.wait import wait_until
 from tallystream_cli.servers.process import free_port
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 class WebServer:

@@ -12,8 +12,10 @@ import shutil
 import signal
 import threading
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import get_args
 
 from support.aggregator import Aggregator, Victim
 from support.commands import run
@@ -23,17 +25,11 @@ from support.exactness import (
     assert_published_once,
 )
 from support.fleet import Fleet
-from support.kafka import end_offsets, following
+from support.kafka import Servers, end_offsets, following
 from support.processes import send, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from support.kafka import Servers
-    from support.replayed import TopicRecord
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_cli.servers.broker import KafkaBroker
+from support.replayed import TopicRecord
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_cli.servers.broker import KafkaBroker
 
 PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
 """`make test` has limits five times as long as `make faults`, so that a busy machine fails no test."""

@@ -25,6 +25,10 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.rows import ShardRow
+from tallystream_dashboards.data.compare import Counted, Range, compare
+from tallystream_dashboards.data.compare import Place as Partition
+from tallystream_dashboards.data.record_points import record_points
+from tallystream_dashboards.data.sides import CounterKey, OfConsumer
 from tallystream_dashboards.lag.collector.http_api import LagApi
 
 STEP_MS = 15_000
@@ -179,7 +183,12 @@ class System:
             group("tallystream-aggregator", (end, end), topic="metrics", members=0),
             group("tallystream-shipper", (shipper, end), topic="metrics-agg", members=0),
         )
-        self.points += self._rounds.points(round_, self._now_ms)
+        lost = 7 if self._has("records-lost", step) else 0
+        place, sender = Partition("orders", "0"), CounterKey("shop", "records.sent")
+        sent, taken = Counted(end, {place: Range(0, end)}), Counted(end - lost, {place: Range(lost, end)})
+        found = OfConsumer(sender, compare(sent, taken, taken=taken))
+        records = record_points({CounterKey("orders", "records.processed"): found}, self._now_ms)
+        self.points += self._rounds.points(round_, self._now_ms, records)
         self._lag_api.publish(self._rounds.newest_round)
 
 

@@ -11,17 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from tallystream import KafkaReporter, MetricRegistry, ProducerProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from confluent_kafka import Message
 
 BEFORE, DURING, AFTER, COUNTED = WINDOWS = ("before-the-work", "during-the-work", "after-the-work", "before-the-commit")
 

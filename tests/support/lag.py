@@ -56,10 +56,10 @@ class Rounds:
         """Return where open transactions begin in those of the partitions that have one."""
         return {one: offset for one in partitions if (offset := self.open_from.get(one)) is not None}
 
-    def points(self, offsets: RoundOffsets, ts_ms: int) -> list[Point]:
-        """Run a round with these offsets and return its points."""
+    def points(self, offsets: RoundOffsets, ts_ms: int, records: Iterable[Point] = ()) -> list[Point]:
+        """Run a round with these offsets, and with points of what became of records; return its points."""
         self._offsets = replace(offsets, ts_ms=ts_ms)
-        self.newest_round = self._tracker.round()
+        self.newest_round = replace(self._tracker.round(), records=tuple(records))
         return self._recorder.points(self.newest_round)
 
     def load(self, reader: PointReader, now_ms: int) -> None:

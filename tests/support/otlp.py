@@ -1,8 +1,9 @@
-"""OTLP metrics for tests: applications that count and restart, and batches as the Collector forms them."""
+"""OTLP metrics for tests: applications, batches as the Collector forms them, the sums of the table and of verify."""
 
 from __future__ import annotations
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,11 +14,22 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from support.steps import Published, run
+from tallystream.record import bounds_tag
+from tallystream_aggregator.sums import VALUES
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.replay import Replay
+
 CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = pb.AGGREGATION_TEMPORALITY_DELTA
 BEGIN_NS = 1_700_000_000_000_000_000
+BEGIN_MS = BEGIN_NS // 1_000_000
 SECOND_NS = 1_000_000_000
 TOPIC = "otlp_metrics"
+APP = {"service__name": "shop", "service__instance__id": "app-1"}
+
+Sums = dict[str, dict[str, Any]]
 
 
 def attributes(**values: Any) -> list[KeyValue]:
@@ -205,3 +217,39 @@ class Fleet:
         offset = sum(record.partition == partition for record in self.records)
         timestamp_ms = self.now_ns // 1_000_000
         self.records.append(Appended(partition, offset, timestamp_ms, self.chance.choice([None, b"\xff" * 16]), value))
+
+
+def apply(*values: bytes, key: bytes | None = None) -> Published:
+    """Return what the table makes of records, appended a second apart from the third second on."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    records = [Record(TOPIC, 0, n, BEGIN_MS + 3000 + 1000 * n, key, value) for n, value in enumerate(values)]
+    return run(table, records)
+
+
+def sums_of(changes: Published) -> Sums:
+    """Return the fields of each sum that have a value, by its type, name and tags as text."""
+    fields = (*VALUES, "bounds", "counts")
+    return {
+        named(kind, name, tags): {name: value for name in fields if (value := getattr(total, name)) not in (None, [])}
+        for total in changes.totals
+        for _, name, kind, tags in [total.metric]
+    }
+
+
+def named(kind: str, name: str, tags: Any) -> str:
+    return f"{kind} {name}" + "".join(f" {tag}={text}" for tag, text in tags)
+
+
+def buckets(*bounds: float) -> str:
+    """Return how explicit buckets of the metric `t` with these bounds are named."""
+    return f"buckets t bounds={bounds_tag(struct.pack(f'<{len(bounds)}d', *bounds))}"
+
+
+def verified(*values: bytes) -> tuple[Sums, list[str]]:
+    """Return the sums by verify's own reader, and its refusals."""
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    refused: list[str] = []
+    for n, value in enumerate(values):
+        refused += replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * n, None, value)
+    sums = replay.sums().items()
+    return {named(kind, name, tags): found for (_, kind, name, tags), found in sums if kind != "instances"}, refused

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PID = "process.pid"
 """A gauge with the process ID, which distinguishes the processes of an instance."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tallystream_aggregator import java
 from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FOLDER = Path(__file__).parent
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Point
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.base import Sink
+from tallystream_aggregator.sinks.base import Point, Sink
 
 
 def counter_point(

@@ -162,8 +162,8 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
     while finer or max(len(side.counts) for side in sides) > MAX_BUCKETS:
         for side in sides:
             if side.counts:
-                side.offset, side.counts = side.halved()
-        scale, finer = (scale, finer - 1) if finer else (scale - 1, 0)
+                side.offset, side.counts = side.halved(finer or 1)
+        scale, finer = (scale, 0) if finer else (scale - 1, 0)
     if scale < MIN_SCALE:
         raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
     positive, negative = (side.encode() for side in sides)

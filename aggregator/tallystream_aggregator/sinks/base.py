@@ -40,7 +40,10 @@ RESERVED = frozenset({"app", "metric_type"})
 INSTANCE_PREFIX = "instance:"
 """The prefix of measurements of single instances, so that no query adds an instance to its sum."""
 
-LAG_MEASUREMENTS = ("tallystream.lag", "tallystream.lag.ends", "tallystream.lag.groups", "tallystream.lag.rounds")
+LAG_MEASUREMENTS = (
+    *("tallystream.lag", "tallystream.lag.ends", "tallystream.lag.groups", "tallystream.lag.rounds"),
+    "tallystream.records",
+)
 """The measurements of the lag collector. The shipper writes all others."""
 
 _PREFIX = "tag_"

@@ -156,6 +156,7 @@ def lag_collect(
 ) -> None:
     """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.data.record_points import read_record_points
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules
     from tallystream_dashboards.store_api import routes
@@ -174,4 +175,4 @@ def lag_collect(
         options=o.kafka_options(kafka, os.environ),
         ready_file=ready_file,
     )
-    raise typer.Exit(run(settings, routes(settings.store)))
+    raise typer.Exit(run(settings, routes(settings.store), read_record_points))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.data.died import read_died
 from tallystream_dashboards.data.lines import Period
-from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, compare_all, positions_of, taken_of
 from tallystream_dashboards.data.stored import Stored, read_stored
 from tallystream_dashboards.data.sums import metrics
 from tallystream_dashboards.lag.storage import LAG
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.sides import OfConsumer
     from tallystream_dashboards.data.sums import Metric
 
 Found = TypeVar("Found")
@@ -99,6 +100,22 @@ def read_sides(reader: PointReader, app: str | None, period: Period) -> dict[Cou
         return found
 
     return _of_one_moment(read)
+
+
+def read_consumers(reader: PointReader, at_ms: int) -> tuple[Stored, dict[CounterKey, OfConsumer]]:
+    """Return what became of the records of each consumer up to `at_ms`, and of which moment that is.
+
+    If no such moment is known, there are none.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    stored = read_stored(reader, at_ms)
+    as_of_ms = stored.as_of(at_ms)
+    if as_of_ms is None:
+        return stored, {}
+    sides = read_sides(reader, None, Period(as_of_ms, as_of_ms, as_of_ms + 1))
+    return stored, compare_all(sides, as_of_ms, stored)
 
 
 def _of_one_moment(read: Callable[[], Found]) -> Found:

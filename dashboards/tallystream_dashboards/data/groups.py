@@ -63,6 +63,11 @@ def role(group: str) -> str:
     return next((own for name, own in ROLES.items() if group.endswith(name)), "consumer")
 
 
+def prefix(group: str) -> str:
+    """Return what is before the name of an aggregator's or a shipper's group: the prefix of its topics."""
+    return next((group.removesuffix(name) for name in ROLES if group.endswith(name)), "")
+
+
 def read_groups_now(reader: PointReader, period: Period) -> GroupsNow:
     """Read every group as at the end of the period.
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.bounds import total
-from tallystream_dashboards.data.compare_reading import read_sides
+from tallystream_dashboards.data.compare_reading import read_consumers
 from tallystream_dashboards.data.lines import Line, Period
-from tallystream_dashboards.data.sides import compare_all, taken_of
-from tallystream_dashboards.data.stored import Stored, read_stored
+from tallystream_dashboards.data.sides import taken_of
 from tallystream_dashboards.lag.reader import read_partitions
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.bounds import Bounds
     from tallystream_dashboards.data.compare import Comparison
     from tallystream_dashboards.data.observed import AppInstances
+    from tallystream_dashboards.data.stored import Stored
 
 MAIN_TYPES = ("counter", "float_counter", "meter", "timer", "histogram")
 """The types of a main sum, the first ones first."""
@@ -78,13 +78,10 @@ def read_home(reader: PointReader, apps: Sequence[AppInstances], period: Period,
             of_app.setdefault(metric.app, []).append(metric)
     lags = {} if round_ms is None else _lags(reader, at_ms=round_ms)
     by_name = {app.name: app for app in apps}
-    stored = read_stored(reader, period.end_ms)
+    stored, consumers = read_consumers(reader, period.end_ms)
     compared: dict[str, list[Comparison]] = {}
-    as_of_ms = stored.as_of(period.end_ms)
-    if as_of_ms is not None:
-        sides = read_sides(reader, None, Period(as_of_ms, as_of_ms, as_of_ms + 1))
-        for key, one in compare_all(sides, as_of_ms, stored).items():
-            compared.setdefault(key.app, []).append(one.compared)
+    for key, one in consumers.items():
+        compared.setdefault(key.app, []).append(one.compared)
     lines = [
         _line(app, by_name.get(app), own, lags, compared=compared.get(app, []), at_ms=at_ms)
         for app, own in sorted(of_app.items())

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.data.compare_reading import read_sides
-from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.data.compare_reading import read_consumers
 from tallystream_dashboards.data.problems import Problem
-from tallystream_dashboards.data.sides import compare_all
 from tallystream_dashboards.data.stopped import read_stopped
-from tallystream_dashboards.data.stored import read_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +24,11 @@ def read_record_problems(reader: PointReader, *, now_ms: int, limits: Thresholds
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    stored = read_stored(reader, now_ms)
+    stored, consumers = read_consumers(reader, now_ms)
     as_of_ms = stored.as_of(now_ms)
     if as_of_ms is None or stored.is_late(now_ms):
         return
-    period = Period(as_of_ms, as_of_ms, as_of_ms + 1)
-    for key, (sender, one) in compare_all(read_sides(reader, None, period), as_of_ms, stored).items():
+    for key, (sender, one) in consumers.items():
         details = {"view": "compare", "app": key.app, "metric": key.name}
         if one.lost.at_least > limits.lost:
             what = f"{key.app}: {one.lost.at_least:,} records of {key.name} were lost"

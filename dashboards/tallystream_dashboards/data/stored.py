@@ -8,21 +8,24 @@ was published before a round whose ends of `metrics` are not after it.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
+from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
+from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, prefix, role
 from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.lag.reader import read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG, ROUNDS, SLOT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
@@ -34,6 +37,7 @@ LONGEST_MS = 3_600_000
 LATER_MS = 4 * SLOT_MS
 """The time after a moment of the past in which it may reach the store. Of old lag one round in a slot is kept."""
 
+_POSITION = BY_NAME["tallystream.offset"].name
 _GRANTED = "Taken for granted: all is in the store. No lag of {} is known."
 
 
@@ -80,8 +84,10 @@ ALL = Stored(unknown=(AGGREGATOR, SHIPPER))
 """All is taken to be in the store."""
 
 
-def read_stored(reader: PointReader, at_ms: int) -> Stored:
+def read_stored(reader: PointReader, at_ms: int, *, clock: Callable[[], float] = time.time) -> Stored:
     """Return up to when the store has everything, by the lag of the aggregators and the shippers around `at_ms`.
+
+    `clock` returns epoch seconds. Rounds of the future are none: the clock of the collector was set back.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -90,8 +96,9 @@ def read_stored(reader: PointReader, at_ms: int) -> Stored:
     own = [name for name in groups if role(name) in (AGGREGATOR, SHIPPER)]
     if not own:
         return ALL
+    topics = _topics(reader, at_ms) if len({prefix(name) for name in own}) > 1 else set()
     for back_ms in (LIMIT_MS, LONGEST_MS):
-        start_ms, end_ms = at_ms - back_ms, at_ms + LATER_MS
+        start_ms, end_ms = at_ms - back_ms, min(at_ms + LATER_MS, round(clock() * 1000) + 1)
         rounds = [
             _Round(ts_ms, ts_ms - ceil(float(took_s) * 1000) - 1)
             for one in reader.read(ROUNDS, ("took_s",), start_ms=start_ms, end_ms=end_ms)
@@ -102,6 +109,8 @@ def read_stored(reader: PointReader, at_ms: int) -> Stored:
         partitions = [
             one for name in own for one in _read_partitions(reader, name, start_ms, end_ms) if one.is_there(rounds[-1])
         ]
+        if topics:
+            partitions = _of_store(partitions, topics)
         if not partitions:
             return ALL
         until_ms = _until_ms(rounds, partitions)
@@ -124,6 +133,7 @@ class _Partition(NamedTuple):
     """The offsets of a group in a partition over time. They are known where `stale` has no later value."""
 
     group: str
+    topic: str
     start: Line
     end: Line
     committed: Line
@@ -147,6 +157,19 @@ class _Partition(NamedTuple):
         return committed is not None and (self.end.values[at] or 0) <= committed
 
 
+def _topics(reader: PointReader, at_ms: int) -> set[str]:
+    """Return which topics the aggregators read whose own metrics the store has."""
+    series = reader.read(_POSITION, ("max",), start_ms=at_ms, end_ms=at_ms + 1, tags={"app": OWN_APP}, last_before=True)
+    return {one.tags.get("topic", "") for one in series if at_ms - one.times_ms[-1] <= LONGEST_MS}
+
+
+def _of_store(partitions: Collection[_Partition], topics: Collection[str]) -> list[_Partition]:
+    """Leave out other systems on the broker: those whose aggregator reads none of the topics."""
+    summed = {one.group for one in partitions if role(one.group) == AGGREGATOR}
+    others = {prefix(name) for name in summed - {one.group for one in partitions if one.topic in topics}}
+    return [one for one in partitions if prefix(one.group) not in others]
+
+
 def _until_ms(rounds: Sequence[_Round], partitions: Iterable[_Partition]) -> int | None:
     shipped = [one for one in partitions if role(one.group) == SHIPPER]
     summed = [one for one in partitions if role(one.group) == AGGREGATOR]
@@ -165,4 +188,7 @@ def _read_partitions(reader: PointReader, group: str, start_ms: int, end_ms: int
         place = one.tags.get("topic", ""), one.tags.get("partition", "")
         values = [int(value) if isinstance(value, int | float) else None for value in one.values]
         found.setdefault(place, {})[one.field] = Line(one.field, list(one.times_ms), [*values])
-    return [_Partition(group, *(lines.get(field, Line(field)) for field in fields)) for lines in found.values()]
+    return [
+        _Partition(group, place[0], *(lines.get(field, Line(field)) for field in fields))
+        for place, lines in found.items()
+    ]

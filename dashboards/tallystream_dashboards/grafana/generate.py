@@ -86,15 +86,14 @@ class AlertRule(NamedTuple):
 
 @cache
 def alert_rules() -> dict[str, AlertRule]:
-    """Return the alert rules by the end of their uids, their slugs: those of Prometheus, and our own."""
+    """Return the alert rules of Prometheus by the end of their uids, their slugs."""
     rules = {}
-    for file in ("prometheus-rules", "own-rules"):
-        (group,) = yaml.safe_load(_filled(file, Settings()))["groups"]
-        for rule in group["rules"]:
-            texts = rule["annotations"]
-            action, url = texts["description"].partition("What to do: ")[2], texts["runbook_url"]
-            for_s = int(rule["for"].removesuffix("s"))
-            rules[url.partition("#")[2]] = AlertRule(rule["alert"], action, url, rule["labels"], for_s)
+    (group,) = yaml.safe_load(_filled("prometheus-rules", Settings()))["groups"]
+    for rule in group["rules"]:
+        texts = rule["annotations"]
+        action, url = texts["description"].partition("What to do: ")[2], texts["runbook_url"]
+        for_s = int(rule["for"].removesuffix("s"))
+        rules[url.partition("#")[2]] = AlertRule(rule["alert"], action, url, rule["labels"], for_s)
     return rules
 
 

@@ -29,7 +29,7 @@ class Thresholds:
         sink_seconds: fire if the oldest sum that the shipper has not written is older than this.
         dead_letters: fire on more dead letters than this in ten minutes.
         processed_twice: fire on more records processed twice than this.
-        lost: fire on more lost records than this; of `tallystream alert`.
+        lost: fire on more lost records than this.
         aggregator_seconds: fire if no aggregator has worked for this long; from 30.
         collector_seconds: fire if the lag collector has not measured for this long; from 90.
 

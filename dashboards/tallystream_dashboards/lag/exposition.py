@@ -16,6 +16,7 @@ from tallystream_aggregator.health.server import Response, metrics_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tallystream_aggregator.sinks.base import Point
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
     from tallystream_dashboards.lag.state import GroupState, PartitionState
     from tallystream_dashboards.lag.time_lag import TimeLag
@@ -58,11 +59,16 @@ _OF_ENDS: list[tuple[str, str, Callable[[Bounds], float | None]]] = [
 ]
 
 
-def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds], ts_ms: int) -> Response:
+def exposition(
+    states: Iterable[GroupState],
+    bounds: Mapping[PartitionId, Bounds],
+    ts_ms: int,
+    records: Iterable[Point] = (),
+) -> Response:
     """Return the answer to `/metrics`: every group that is on the broker, its partitions, and every partition's ends.
 
     Groups that are gone have no samples. Stale groups and partitions have the samples of their last state. `ts_ms` is
-    the time of the round, epoch ms.
+    the time of the round, epoch ms. `records` tell what became of the records of each consumer.
     """
     groups = [({"group": state.group}, state) for state in states if not state.gone]
     partitions = [
@@ -77,7 +83,9 @@ def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds
     by_topic = [({"group": group, "topic": topic}, lag) for (group, topic), lag in topics.items()]
     status = [(labels | {"status": group.evaluation.status.name}, 1) for labels, group in groups]
     ends = [({"topic": topic, "partition": str(number)}, bounds[topic, number]) for topic, number in sorted(bounds)]
+    numbers = [({**one.tags, "number": name}, value) for one in records for name, value in one.fields.items()]
     of_topic = "The lag of the group's partitions of a topic together."
+    of_records = "Records of a consumer, by what became of them."
     of_round = "Time of the newest round, in epoch seconds."
     return metrics_response(
         [
@@ -86,6 +94,7 @@ def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds
             _gauge(f"{_GROUP}_topic_sum_lag", of_topic, float, by_topic),
             _gauge("tallystream_group_status", "1 for the status that the group has.", float, status),
             *(_gauge(*gauge, ends) for gauge in _OF_ENDS),
+            _gauge("tallystream_records", of_records, float, numbers),
             _gauge("tallystream_lag_round_time_seconds", of_round, float, [({}, ts_ms / 1000)]),
         ]
     )

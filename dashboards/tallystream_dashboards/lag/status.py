@@ -120,6 +120,8 @@ CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 STALE = "It was not read in the newest round; before: "
 """How the reason of a stale partition begins."""
 
+_NOW = " Now: "
+"""Stands between what gave a status that is held, and how it is now."""
 _LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
@@ -230,14 +232,14 @@ def _by_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluati
 
 
 def hold(found: Evaluation, before: Evaluation, seen_ms: int, *, now_ms: int, rules: Rules) -> Evaluation:
-    """Return what was found, or the evaluation `before`, of `seen_ms`, if it is bad, worse, and still held."""
+    """Return what was found, with the status `before`, of `seen_ms`, if that is bad, worse, and still held."""
     last_ms = seen_ms if before.last_ms is None else before.last_ms
     if before.status <= max(found.status, Status.NOTFOUND) or now_ms - last_ms >= rules.window_ms:
         return found
-    reason = before.reason.removeprefix(STALE)
-    if before.last_ms is None:
-        reason = f"True in the last {rules.window_s:g} s, but no longer: {reason}"
-    return Evaluation(before.status, reason, last_ms=last_ms)
+    was = f"It was {before.status.name} in the last {rules.window_s:g} s."
+    if before.status is Status.REWIND:  # that the offset went back stays true
+        was = before.reason.removeprefix(STALE).partition(_NOW)[0]
+    return Evaluation(before.status, f"{was}{_NOW}{found.reason}", last_ms=last_ms)
 
 
 def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:

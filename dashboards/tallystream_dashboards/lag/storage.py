@@ -1,8 +1,8 @@
 """The points that the collector writes in each round, how they are read, and the same as JSON. Pure.
 
-There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A field has the name that it has in the state. A point that equals its neighbours is not written, for at most
-30 s.
+There are five measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status,
+rounds, and what became of the records of each consumer. A field has the name that it has in the state. A point that
+equals its neighbours is not written, for at most 30 s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
 
-LAG, ENDS, GROUPS, ROUNDS = ALL = LAG_MEASUREMENTS
+LAG, ENDS, GROUPS, ROUNDS, RECORDS = ALL = LAG_MEASUREMENTS
 
 SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""

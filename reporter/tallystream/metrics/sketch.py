@@ -105,10 +105,13 @@ class Buckets:
             self.offset += first
             del counts[:first]
 
-    def halved(self) -> tuple[int, array[int]]:
-        """Return the offset and the counts with each two adjacent buckets as one: the scale decreases by one."""
-        counts = [0] * (self.offset & 1) + self.counts.tolist()
-        return self.offset >> 1, packed(list(map(sum, zip_longest(counts[::2], counts[1::2], fillvalue=0))))
+    def halved(self, times: int = 1) -> tuple[int, array[int]]:
+        """Return the offset and the counts with each two adjacent buckets as one: the scale decreases by `times`."""
+        first, last = self.offset >> times, self.offset + len(self.counts) - 1 >> times
+        counts = [0] * (last - first + 1)
+        for index, count in enumerate(self.counts, self.offset):
+            counts[(index >> times) - first] += count
+        return first, packed(counts)
 
     def copy(self) -> Buckets:
         """Return an independent copy."""
@@ -120,15 +123,7 @@ class Buckets:
         """Return the buckets as those of a record."""
         if not self.counts:
             return ()
-        data, width = _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode]
-        runs, begin = [], 0
-        while (gap := data.find(_GAP, begin * width)) >= 0:
-            end = -(-gap // width)
-            counts = data[begin * width : end * width]
-            runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=counts))
-            begin = (len(data) - len(data[gap:].lstrip(b"\0"))) // width
-        runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
-        return tuple(runs)
+        return without_gaps(self.offset, _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode])
 
     @classmethod
     def decode(cls, encoded: Sequence[record.Buckets]) -> Self:
@@ -146,6 +141,17 @@ class Buckets:
             decoded.counts = packed(counts)
         decoded.trim()
         return decoded
+
+
+def without_gaps(offset: int, data: bytes, width: Literal[1, 2, 4, 8]) -> tuple[record.Buckets, ...]:
+    """Return counts from the bucket `offset` on as those of a record. The first and the last one are not empty."""
+    runs, begin = [], 0
+    while (gap := data.find(_GAP, begin * width)) >= 0:
+        end = -(-gap // width)
+        runs.append(record.Buckets(offset=offset + begin, width=width, counts=data[begin * width : end * width]))
+        begin = (len(data) - len(data[gap:].lstrip(b"\0"))) // width
+    runs.append(record.Buckets(offset=offset + begin, width=width, counts=data[begin * width :]))
+    return tuple(runs)
 
 
 def aligned(one: Buckets, other: Buckets) -> tuple[int, list[int], list[int]]:

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,9 +17,6 @@ from support.cluster.network import Network
 from support.wait import wait_until
 from tallystream_cli.servers import jars
 from tallystream_cli.servers.broker import KafkaBroker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 JAVA = Path(__file__).parent / "SystemTime.java"
 CLOCKS_MS = (0, 90_000, -90_000)

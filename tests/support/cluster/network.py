@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 CHUNK_BYTES = 65_536
 

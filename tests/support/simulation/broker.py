@@ -15,15 +15,13 @@ As in Kafka since 3.6:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from support.simulation.partition import Entry, Outcome, Partition
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Place, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
 
 BEGIN_MS = 1_790_000_000_000
 """The wall time at which a simulation begins."""

@@ -7,18 +7,13 @@ must not do: tests show what happens then.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, Chunk, FencedError, Output, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from support.simulation.broker import SimulatedCluster
-    from support.simulation.partition import Outcome
-    from support.simulation.processes import Process
-    from tallystream_aggregator.stream.broker import Bounds
+from support.simulation.broker import SimulatedCluster
+from support.simulation.partition import Outcome
+from support.simulation.processes import Process
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, FencedError, Output, Place
 
 
 class SimulatedBroker:

@@ -6,23 +6,19 @@ and while the loop sleeps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
 from support.simulation.broker import SimulatedCluster
 from support.simulation.checkpoints import Batch
 from support.simulation.client import SimulatedBroker
 from support.simulation.system import TOPICS
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.broker import Place, Positions
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, by_place, key_of, newest_in
 from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table import TableSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from tallystream_aggregator.stream.broker import Positions
 
 TABLE = TableSettings(short_form_every_ms=5_000)
 METRICS = Place(TOPICS.metrics, 0)

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from support.replayed import fields_of, replay
+from support.replayed import Key, Replayed, fields_of, replay
 from support.schedules import may_lower_counts
-from support.simulation.system import by_place
+from support.simulation.broker import Transaction
+from support.simulation.partition import Entry, Outcome
+from support.simulation.system import System, by_place
 from support.tables import sums_of
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.table.restore import LatestRows, restore
-
-if TYPE_CHECKING:
-    from support.replayed import Key, Replayed
-    from support.simulation.broker import Transaction
-    from support.simulation.partition import Entry, Outcome
-    from support.simulation.system import System
-    from tallystream_aggregator.stream.broker import Place
-
 
 LETTERS = {"metrics-dead", "metrics-events"}
 

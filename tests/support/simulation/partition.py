@@ -8,12 +8,10 @@ transaction (the last stable offset), and skips the records of aborted ones.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 from tallystream_aggregator.stream.broker import Bounds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Outcome = Literal["commit", "abort"]
 

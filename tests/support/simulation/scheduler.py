@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from support.simulation.broker import Action
-from support.simulation.processes import Killed, Process
+from support.simulation.broker import Action, SimulatedCluster
+from support.simulation.processes import Killed, Process, Request
 from tallystream_aggregator.stream.broker import BrokerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import TracebackType
-    from typing import Self
-
-    from support.simulation.broker import SimulatedCluster
-    from support.simulation.processes import Request
 
 
 class Choices(Protocol):

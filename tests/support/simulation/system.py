@@ -7,36 +7,31 @@ loop's epoch in it, and commits it. It starts a fenced task again only while it 
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from support.replayed import TopicRecord
 from support.runs import FORGET_AFTER_MS
 from support.schedules import Play
-from support.simulation.broker import Action, SimulatedCluster
+from support.simulation.broker import Action, SimulatedCluster, Transaction
 from support.simulation.checkpoints import BatchTakenError, Checkpoint
 from support.simulation.client import SimulatedBroker
-from support.simulation.scheduler import Faults, Scheduler
+from support.simulation.processes import Process
+from support.simulation.scheduler import Choices, Faults, Scheduler
 from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.loop import ShardLoop
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import Resharder
 from tallystream_aggregator.stream.restore import LoopSettings
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.times import DAY_MS
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator
-
-    from support.replayed import TopicRecord
-    from support.simulation.broker import Transaction
-    from support.simulation.processes import Process
-    from support.simulation.scheduler import Choices
-    from tallystream_aggregator.stream.epochs import EpochLoop
-    from tallystream_aggregator.table.sum_tags import SumTags
 
 SHORT_FORM_EVERY_MS = 5_000
 TOPICS = Topics()

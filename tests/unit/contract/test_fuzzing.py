@@ -60,7 +60,9 @@ def test_a_planted_error_is_found_shortened_and_kept(tmp_path: Path) -> None:
     ticks = itertools.count()
     target = Target(planted, 0, (ValueError,))
     corpus = [b"12", b"a long input with two ! in !it", b"!"]
-    report = fuzz("planted", target, corpus, seconds=20, seed=1, clock=lambda: float(next(ticks)) / 1_000)
+    report = fuzz(
+        "planted", target, corpus, seconds=20, seed=1, clock=lambda: float(next(ticks)) / 1_000, processor=lambda: 0.0
+    )
     (found,) = report.found
     assert (type(found.error), found.data) == (KeyError, b"!")
     assert report.inputs > 5_000
@@ -76,6 +78,6 @@ def test_an_input_that_takes_long_is_reported_if_it_does_so_again() -> None:
         runs += 1
         now += 5.0 if data == b"slow" or runs == 1 else 0.001
 
-    report = fuzz("slow", Target(slow, 0), [b"busy", b"fast", b"slow"], seconds=0, seed=1, clock=lambda: now)
+    report = fuzz("slow", Target(slow, 0), [b"busy", b"fast", b"slow"], seconds=0, seed=1, processor=lambda: now)
     assert report.slow == [(5.0, b"slow")]
     assert (report.inputs, report.found) == (3, [])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +21,6 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.alerts import UNREADABLE, Alerts, AlertSettings, run
 from tallystream_dashboards.data.problems import Problem
 from tallystream_dashboards.grafana.settings import Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 AWAY = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="t", org="o", bucket="b", env={})
 OUTDATED = Problem("No lag has been collected for 6 min", "The lag is old.", "collector-down")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +15,6 @@ from support.consumer_group import PROCESSED, SENT, TOPIC, Group
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare
 from tallystream_dashboards.data.sides import Side, positions_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PARTITIONS, INSTANCES = 3, 2
 WINDOWS = {

@@ -6,9 +6,10 @@ as they were when the lag collector read them. The judge are the journals at the
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,14 +20,9 @@ from support.consumer_group import APP, PROCESSED, SENT, TOPIC, Group
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.bounds import Bounds
+from tallystream_dashboards.data.compare import Comparison
 from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
 from tallystream_dashboards.lag.storage import LAG
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tallystream_dashboards.data.compare import Comparison
 
 PARTITIONS, INSTANCES = 3, 2
 NAMES = (SENT, PROCESSED, taken_of(PROCESSED))

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
-from tallystream_dashboards.data.home import read_home
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.data.home import Home, read_home
 from tallystream_dashboards.data.observed import AppInstances
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.page import tables
 from tallystream_dashboards.page.html_table import Anchor
 from tallystream_dashboards.page.url_state import Selection
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-    from tallystream_dashboards.data.home import Home
 
 NOW = 1_700_000_000_000
 PERIOD = Selection().period(NOW)

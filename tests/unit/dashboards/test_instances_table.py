@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,18 +14,12 @@ from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.instances import InstancesSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Field
 
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 HEAD = ["INSTANCE", "STATE", "SINCE", "LAST REPORT", "LIVES", "RESTARTS"]

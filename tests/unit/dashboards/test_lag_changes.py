@@ -172,15 +172,16 @@ def test_every_change_can_be_checked_in_the_chart(history: list[list[Step]], err
 
 
 def assert_warning(state: PartitionState, number: int, seen: list[Seen], *, begins: bool) -> None:
-    """Compare the numbers of a reason with the chart of the time when it was last true."""
-    last_ms = state.evaluation.last_ms
-    assert (last_ms is None) == seen[-1].late(number)
-    shown = [one for one in seen if last_ms is None or one.second * 1000 + T0 <= last_ms]
-    seconds, first, last = map(
-        int, re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", state.evaluation.reason)[0]
-    )
-    known = [one for one in shown if one.second <= shown[-1].second - seconds]
-    assert (known[-1].partitions[number].lag, shown[-1].partitions[number].lag) == (first, last)
+    """Compare the numbers of a reason with the chart. If the status is held, they are those of now."""
+    is_held, reason = state.evaluation.last_ms is not None, state.evaluation.reason
+    assert is_held != seen[-1].late(number)
+    if is_held:
+        (lag,) = re.findall(r"^It was WARN in the last \d+ s\. Now: (?:The lag is )?(\d+)", reason)
+        assert int(lag) == state.lag
+        return
+    seconds, first, last = map(int, re.findall(r"in (\d+) s the lag went from (\d+) to (\d+)\.", reason)[0])
+    known = [one for one in seen if one.second <= seen[-1].second - seconds]
+    assert (known[-1].partitions[number].lag, state.lag) == (first, last)
     if begins:
         window = [one for one in seen if one.second > seen[-1].second - WINDOW_S]
         earlier = [one for one in seen if one.second <= seen[-1].second - WINDOW_S]
@@ -200,6 +201,44 @@ def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) 
         store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
         found += [(second, rounds.states[0].evaluation.status)]
     assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
+
+
+@pytest.mark.parametrize("late_one", [0, 1])
+def test_a_group_is_late_if_any_of_its_partitions_is(late_one: int) -> None:
+    """It becomes a WARN after a window, whichever partition it is."""
+    found, rounds = [], Rounds(RULES)
+    for second in range(0, 180, 5):
+        offsets = [(1000 + second, 1000 + second)] * 2
+        offsets[late_one] = (980 + second, 1000 + second)
+        rounds.points(round_of(group("g", *offsets)), T0 + second * 1000)
+        (state,) = rounds.states
+        found.append(((state.since_ms or 0) - T0, state.evaluation.status))
+    assert [status for _, status in dict.fromkeys(found)] == [Status.OK, Status.WARN]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_group_is_late_until_all_of_it_was_read(*, is_read: bool) -> None:
+    """If it was not late for a moment, it becomes a WARN a window later. A round that did not read it tells nothing."""
+    entered_warn, rounds = [], Rounds(RULES)
+    for second in range(0, 120, 5):
+        caught_up = group("g", (1000 + second if second == 40 else 980 + second, 1000 + second))
+        partly = replace(group("g"), unread=frozenset({("orders", 0)}))
+        rounds.points(round_of(caught_up if is_read or second != 40 else partly), T0 + second * 1000)
+        if rounds.states[0].evaluation.status is Status.WARN:
+            entered_warn.append(second)
+    assert entered_warn[0] == (85 if is_read else 55)
+
+
+def test_an_offset_that_goes_back_over_a_restart_is_rewind(store: LocalStore, reader: LocalStore) -> None:
+    """The last round before the restart counts, also if the collector starts in its millisecond."""
+    rounds = Rounds(RULES)
+    for second, committed in enumerate((10, 60)):
+        store.write(rounds.points(round_of(group("g", (committed, 100))), T0 + second * 1000))
+    rounds = Rounds(RULES)
+    rounds.load(reader, T0 + 1000)
+    rounds.points(round_of(group("g", (20, 100))), T0 + 2000)
+    (found,) = rounds.states
+    assert found.partitions[0].evaluation.reason == "The committed offset went back from 60 to 20."
 
 
 class Trouble(NamedTuple):

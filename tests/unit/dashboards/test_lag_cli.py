@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.lag import Rounds, group, round_of
 from support.printed import cells, printed
 from support.stores import write
+from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag import time_lag
@@ -19,11 +20,6 @@ from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 from tallystream_dashboards.terminal.lag import ShowSettings, exit_code
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import Point
 
 
 @pytest.fixture

@@ -67,6 +67,12 @@ class System:
             group("stopped", (self.committed, 10), topic="old", members=0), group("busy", (self.end, self.end))
         )
 
+    def restart(self) -> None:
+        """Start the collector again, with what the store has."""
+        self.rounds = Rounds(RULES)
+        self.rounds.load(self.reader, self.now_ms)
+        self.collector = Collector(self._fetch, self.store, publish=lambda _: None, after_write=lambda: None)
+
     def _fetch(self) -> Round:
         self.rounds.points(self.offsets(), self.now_ms)
         return self.rounds.newest_round
@@ -106,6 +112,27 @@ def test_a_clock_that_goes_back_replaces_what_was_collected(system: System, back
     for name in ALL:
         points = system.reader.read(name, ["lag", "end", "groups"], start_ms=begin_ms + 2000, end_ms=2 * T0)
         assert {ts_ms for one in points for ts_ms in one.times_ms} <= {begin_ms + 2000, begin_ms + 4000}
+
+
+@pytest.mark.parametrize("back_s", [30, 3600])
+def test_a_clock_that_went_back_while_the_collector_was_down(system: System, back_s: int) -> None:
+    """The first round replaces what was collected of the time that comes again."""
+    system.now_ms -= back_s * 1000
+    system.restart()
+    system.committed = 10
+    assert {one.group: one.status_name for one in system.run(1)} == {"stopped": "OK", "busy": "OK"}
+    for name in ALL:
+        points = system.reader.read(name, ["lag", "end", "groups"], start_ms=0, end_ms=2 * T0)
+        assert all(one.times_ms[-1] <= system.now_ms for one in points)
+
+
+def test_a_clock_that_is_far_behind_at_the_start_deletes_nothing(system: System) -> None:
+    """It may be one that was not set yet."""
+    newest_ms = system.now_ms
+    system.now_ms -= 2 * 86_400_000
+    system.restart()
+    system.run(1)
+    assert last_round_ms(system.reader, at_ms=2 * T0) == newest_ms
 
 
 def test_a_group_that_stops_after_the_clock_went_back_is_noticed(system: System) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -24,6 +24,7 @@ from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
+from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
@@ -216,10 +217,51 @@ def newest() -> Round:
     return rounds.newest_round
 
 
+RECORDS = Point("tallystream.records", {"app": "a", "metric": "n"}, {"lost": 3, "counted_twice": 0}, T0)
+
+
+def test_rounds_have_the_newest_comparison_until_it_is_too_old(caplog: pytest.LogCaptureFixture) -> None:
+    """That goes for a store that can't be read, too, which is logged once, and for a clock that was set back."""
+    answers = iter([RECORDS, None, None, RECORDS, None])
+
+    def compare(_reader: object, at_ms: int) -> Iterator[Point]:
+        found = next(answers)
+        if found is None:
+            raise SinkUnavailableError("no answer")
+        yield replace(found, ts_ms=at_ms)
+
+    clock = iter(range(T0, T0 + 150_000, 30_000))
+    records = Records(Mock(), compare, lambda: next(clock) / 1000)
+    assert records.at(T0) == ()
+    for round_ms in (T0 + 1_000, T0 + 31_000, T0 + 61_000):
+        records.read()
+        assert records.at(round_ms) == (replace(RECORDS, ts_ms=round_ms),)
+    assert records.at(T0 + 91_000) == records.at(T0 - 91_000) == ()
+    assert len(caplog.records) == 1
+    records.read()
+    assert len(records.at(T0 + 91_000)) == 1
+    records.read()
+    assert len(caplog.records) == 2
+
+
+def test_a_round_writes_what_became_of_records() -> None:
+    """Points that are unchanged are left out."""
+    rounds = Rounds()
+    found = [
+        rounds.points(round_of(group("g", (0, 0))), T0 + ms, [replace(RECORDS, ts_ms=T0 + ms)])
+        for ms in (1_000, 3_000, 33_000)
+    ]
+    assert [[one for one in points if one.measurement == RECORDS.measurement] for points in found] == [
+        [replace(RECORDS, ts_ms=T0 + 1_000)],
+        [],
+        [replace(RECORDS, ts_ms=T0 + 33_000)],
+    ]
+
+
 def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
     """There are samples of each partition and group. Unknown values and groups that are gone have none."""
     result = newest()
-    text = exposition(result.states, result.bounds, result.ts_ms).text
+    text = exposition(result.states, result.bounds, result.ts_ms, [RECORDS]).text
     lines = text.splitlines()
     for line in (
         'kafka_consumergroup_group_lag{group="a group",partition="0",topic="orders"} 9.0',
@@ -232,6 +274,7 @@ def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
         'kafka_partition_latest_offset{partition="0",topic="orders"} 14.0',
         'tallystream_group_status{group="well",status="OK"} 1.0',
         'tallystream_lag_seconds_bound{group="a group",partition="0",topic="orders"} 1.0',
+        'tallystream_records{app="a",metric="n",number="lost"} 3.0',
         "tallystream_lag_round_time_seconds 1.700000104e+09",
     ):
         assert line in lines
@@ -243,7 +286,7 @@ def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
 def test_every_metric_is_documented() -> None:
     """docs/lag.md names each metric with its help and its labels, and no other."""
     result = newest()
-    text = exposition(result.states, result.bounds, result.ts_ms).text
+    text = exposition(result.states, result.bounds, result.ts_ms, [RECORDS]).text
     served = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     rows = re.findall(r"^\| `((?:kafka|tallystream)_\w+)` \| (.+?) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
     assert {name: meaning for name, _, meaning in rows} == served
@@ -323,3 +366,14 @@ def test_an_old_round_is_not_served_as_current() -> None:
     assert (api.metrics().status, api.health().status) == (503, 503)
     api.finished(succeeded=False)
     assert (api.health().status, api.readiness().status) == (200, 503)
+
+
+def test_a_collector_is_well_until_its_first_round_is_late() -> None:
+    """It is not ready before one has reached the broker and the store, and /metrics has no numbers."""
+    now = 50.0
+    api = LagApi(20, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    assert (api.metrics().status, api.health().status, api.readiness().status) == (503, 200, 503)
+    now += 60
+    assert api.health().status == 200
+    now += 1
+    assert api.health().status == 503

@@ -105,11 +105,16 @@ def test_a_late_partition_of_a_bad_group_is_warn() -> None:
 
 @pytest.mark.parametrize("bad", [one for one in Status if one > Status.NOTFOUND])
 def test_a_bad_status_is_held_for_a_window(bad: Status) -> None:
-    """It keeps the reason of when it was last found. A worse one begins at once, and the same one is found again."""
-    before, well = Evaluation(bad, "It is bad."), Evaluation(Status.OK, "The lag is 0.")
+    """Its reason tells how it is now. A worse one begins at once, and the same one is found again.
+
+    That an offset went back stays true.
+    """
+    before, well = Evaluation(bad, "325 records wait."), Evaluation(Status.OK, "The lag is 0.")
+    was = "325 records wait." if bad is Status.REWIND else f"It was {bad.name} in the last 100 s."
     held = hold(well, before, NOW, now_ms=NOW + 10_000, rules=RULES)
-    assert held == Evaluation(bad, "True in the last 100 s, but no longer: It is bad.", last_ms=NOW)
-    assert hold(well, held, NOW + 90_000, now_ms=NOW + 99_000, rules=RULES) == held
+    assert held == Evaluation(bad, f"{was} Now: The lag is 0.", last_ms=NOW)
+    later = hold(Evaluation(Status.OK, "The lag is 7."), held, NOW + 90_000, now_ms=NOW + 99_000, rules=RULES)
+    assert later == Evaluation(bad, f"{was} Now: The lag is 7.", last_ms=NOW)
     assert hold(well, held, NOW + 99_000, now_ms=NOW + 100_000, rules=RULES) == well
     for worse in range(bad, Status.STOP + 1):
         found = Evaluation(Status(worse), "It is bad again.")
@@ -206,3 +211,14 @@ def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
 def test_a_topic_that_was_created_again_is_no_rewind() -> None:
     """The offset went back, but every record was read."""
     assert status(samples((50, 90), (60, 95), (5, 5))) is Status.OK
+
+
+def test_a_gap_in_which_nothing_changed_was_observed() -> None:
+    """Samples that are equal to the one before are not kept, so it was valid when the window began."""
+    found = evaluate_samples(
+        [OffsetSample(NOW - 900_000, 5, 99), *samples((5, 99), (5, 99))], 0, now_ms=NOW, rules=RULES
+    )
+    wanted = "94 records wait, and the committed offset has not moved for 100 s or more; the group has no members."
+    assert found == Evaluation(Status.STOP, wanted)
+    changed = [OffsetSample(NOW - 900_000, 5, 98), *samples((5, 99), (5, 99))]
+    assert "for 900 s or more" in evaluate_samples(changed, 0, now_ms=NOW, rules=RULES).reason

@@ -224,6 +224,13 @@ def test_of_the_lag_only_what_was_not_deleted_waits() -> None:
     )
 
 
+def test_one_record_that_waits_is_a_lag() -> None:
+    """A group that stopped before the last record is STOP."""
+    found = only(after(group("g", (8, 9), members=0), Rounds(RULES))).evaluation
+    wanted = "1 records wait, and the committed offset has not moved for 100 s or more; the group has no members."
+    assert (found.status, found.reason) == (Status.STOP, wanted)
+
+
 def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     """It is too slow for the topic's retention, although it makes progress."""
     rounds = Rounds(RULES)
@@ -232,6 +239,7 @@ def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     partition = only(rounds.states[0])
     assert partition.evaluation.status is Status.WARN
     assert partition.evaluation.reason.startswith("3 offsets were deleted before they were read. The lag is 4")
+    assert rounds.states[0].catch_up.drain == "now"  # none of its records is old
 
 
 @pytest.mark.parametrize("members", [0, 1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -14,9 +15,6 @@ from tallystream_aggregator.health.server import HOSTS_ENV as HOSTS
 from tallystream_aggregator.health.server import AllowedHosts
 from tallystream_dashboards.page.server.access import COOKIE_MAX_AGE_S, HEALTH, MAX_BODY, AccessMiddleware
 from tallystream_dashboards.page.server.password import ENV, MAX_ADDRESSES, Attempts, from_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Message = Any
 

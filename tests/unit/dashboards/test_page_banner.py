@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import unescape
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tallystream_dashboards.data.problems import Problem
 from tallystream_dashboards.page.banner import MAX_PROBLEMS, banner, headline
 from tallystream_dashboards.page.url_state import Selection
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NOW = 1_700_000_000_000
 CRITICAL = Problem("Group a is ERR", "Why.", "lag-status", NOW - 60_000, "critical", {"view": "groups", "group": "a&b"})

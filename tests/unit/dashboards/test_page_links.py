@@ -57,3 +57,9 @@ def test_the_page_has_the_runbook() -> None:
     assert links
     assert [link for link in links if not re.fullmatch(r"\?view=runbook&section=[\w-]+", link)] == []
     assert {link.partition("section=")[2] for link in links} <= set(sections)
+
+
+@pytest.mark.parametrize("slug", alert_rules())
+def test_what_to_do_needs_no_grafana(slug: str) -> None:
+    """The page and `tallystream alert` say it to people who have none."""
+    assert "dashboard" not in alert_rules()[slug].action.lower()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point, Series
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.groups import (
@@ -21,17 +22,12 @@ from tallystream_dashboards.data.groups import (
     read_groups_view,
 )
 from tallystream_dashboards.data.home import Home
-from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, rate
+from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, Period, rate
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.page.compare_data import over_time, read_compare
 from tallystream_dashboards.page.metrics_data import MetricsView, read_metrics
 from tallystream_dashboards.page.reading import read_page
 from tallystream_dashboards.page.url_state import Selection
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.base import Series
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-    from tallystream_dashboards.data.lines import Period
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

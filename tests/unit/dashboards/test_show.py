@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.base import PointReader, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.terminal import show
 from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tallystream_aggregator.sinks.base import PointReader
 
 
 class Late(TableSettings):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from support import fuzz
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Series
+from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_dashboards.data.stored import ALL, LIMIT_MS, LONGEST_MS, Stored, read_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tallystream_aggregator.sinks.base import Point
+    from tallystream_dashboards.lag.offsets import GroupOffsets
 
 START = 1_700_000_000_000
 AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
@@ -107,8 +107,9 @@ class Pipeline:
         before_ends: Sequence[int] = (),
         after_ends: Sequence[int] = (),
         of: Sequence[str] = (AGGREGATOR, SHIPPER),
+        others: Sequence[GroupOffsets] = (),
     ) -> None:
-        """Run a round of some groups. While it asks, records are appended and published."""
+        """Run a round of some groups, and of others. While it asks, records are appended and published."""
         asked = {name: list(offsets) for name, offsets in self.committed.items()}
         for partition in before_ends:
             self.append(partition)
@@ -123,7 +124,7 @@ class Pipeline:
             for name, topic in ((AGGREGATOR, "metrics"), (SHIPPER, "metrics-agg"))
             if name in of
         ]
-        points = self._rounds.points(round_of(*groups), self.now)
+        points = self._rounds.points(round_of(*groups, *others), self.now)
         took = {"took_s": took_ms / 1000}
         self.points += [*points[:-1], replace(points[-1], fields={**points[-1].fields, **took})]
 
@@ -215,6 +216,15 @@ def test_a_moment_of_the_past_is_known_when_the_store_has_it() -> None:
     assert pipeline.found(then).text(then) == ""
 
 
+def test_rounds_of_the_future_are_none() -> None:
+    """They are of a collector whose clock was ahead, and know less than the newest one."""
+    ahead, pipeline = busy(400, lag_s=0), busy(300, lag_s=200)
+    now_ms = pipeline.now
+    points = Points([*pipeline.points, *(one for one in ahead.points if one.ts_ms > now_ms)])
+    assert read_stored(points, now_ms, clock=lambda: now_ms / 1000) == pipeline.found()
+    assert pipeline.found().is_late(now_ms)
+
+
 @pytest.mark.parametrize("later_ms", [0, LIMIT_MS])
 def test_without_lag_all_is_taken_to_be_in_the_store(later_ms: int) -> None:
     """It is not known if no collector works, or if it leaves the groups out."""
@@ -236,3 +246,22 @@ def test_a_lag_of_the_aggregator_counts_also_if_none_of_the_shipper_is_known() -
     pipeline.collect(of=[AGGREGATOR])
     assert pipeline.found() == Stored(until_ms, (AGGREGATOR,), ("shipper",))
     assert "No lag of the shipper is known" in pipeline.found().why[0]
+
+
+def test_a_system_with_another_prefix_hides_nothing() -> None:
+    """It is one whose aggregator reads no topic that the store names. If the store names none, it may be its own."""
+    pipeline, other = Pipeline(1), f"old-{AGGREGATOR}"
+    stopped = group(other, (3, 9), topic="old-metrics"), group(f"old-{SHIPPER}", (0, 5), topic="old-metrics-agg")
+    pipeline.collect(others=stopped)
+    assert pipeline.found() == Stored(None, (other, f"old-{SHIPPER}"))
+    tags = {"app": "tallystream", "metric_type": "gauge", "command": "aggregate", "partition": "0"}
+    old, own = ({**tags, "topic": topic} for topic in ("old-metrics", "metrics"))
+    pipeline.points.append(Point("tallystream.offset", old, {"max": 3}, START - LONGEST_MS - 1))
+    assert pipeline.found().until_ms is None
+    pipeline.points.append(Point("tallystream.offset", own, {"max": 0}, START - 60_000))
+    assert pipeline.found() == Stored(START - 1)
+    pipeline.append(0)
+    pipeline.collect(others=stopped)
+    assert pipeline.found().behind == (AGGREGATOR,)
+    pipeline.points.append(Point("tallystream.offset", old, {"max": 3}, START - 60_000))
+    assert other in pipeline.found().behind

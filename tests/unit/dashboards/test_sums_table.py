@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.sums import SumsSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

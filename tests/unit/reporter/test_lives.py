@@ -12,7 +12,7 @@ from support.fuzz import examples
 from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory, PendingRecord
 from tallystream.kafka.parts import Parts, parts_for
-from tallystream.record import Counter, Histogram, Identity, Metric, Snapshot
+from tallystream.record import Counter, Histogram, Metric, Snapshot, decode
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
@@ -198,6 +198,7 @@ def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     assert ulid_ms(second.snapshot.life) == broker_ms
     lives.acknowledged(second, broker_ms + 5, clock.wall_ms())
     assert lives.has(second)
+    assert not lives.has(first)
 
 
 LIMIT = 20_000
@@ -283,21 +284,6 @@ def test_sums_are_exact_when_metrics_outgrow_their_parts(
         assert sum(count for (_, name), count in rows.items() if name == counter.name) == counter.count
 
 
-@given(st.lists(st.lists(st.integers(0, 200), unique=True), min_size=1, max_size=5))
-def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
-    """If metrics are added and removed in any order, each stays in one part, and none is lost or repeated."""
-    parts, seen = Parts(5), dict[Identity, int]()
-    for numbers in rounds:
-        metrics = counters([f"{number}" * 20 for number in numbers])
-        split = parts.split(metrics)
-        assert sorted(m.identity for part in split.values() for m in part) == sorted(
-            metric.identity for metric in metrics
-        )
-        for number, part in split.items():
-            for metric in part:
-                assert seen.setdefault(metric.identity, number) == number
-
-
 def test_metrics_are_spread_over_all_parts() -> None:
     """Each of five parts has between half and twice its share of a hundred metrics."""
     split = Parts(5).split(counters([f"metric.{number}" for number in range(100)]))
@@ -333,3 +319,109 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
+
+
+def test_the_first_life_has_room_to_grow() -> None:
+    """A registry that fills more than half of a record is split at once, so that it can double in its life."""
+    reports = Reports()
+    for number in range(150):
+        reports.registry.counter(f"{number:060}").inc()
+    reports.report()
+    assert [snapshot.part for snapshot in reports.snapshots] == [0, 1]
+    for number in range(100):
+        reports.registry.counter(f"new-{number:060}").inc()
+    reports.report()
+    assert len({snapshot.life for snapshot in reports.snapshots}) == 1
+
+
+def test_a_life_that_outgrows_its_parts_is_followed_by_one_with_twice_as_many() -> None:
+    """Its size alone would give it as many parts as before, and one of them would be too large again."""
+    reports = Reports()
+    made = [reports.registry.counter(f"{number:060}") for number in range(300)]
+    reports.report()
+    assert len(reports.snapshots) == 3
+    reports.registry.colocate(*made[:160])
+    assert parts_for(reports.registry.snapshot(), LIMIT) == 3
+    last = reports.report_all()
+    assert len({snapshot.life for snapshot in last}) == 1
+    assert max(snapshot.part for snapshot in last) == 5
+    assert sum(len(snapshot.metrics) for snapshot in last) == 300
+
+
+@pytest.mark.parametrize(("together", "most_parts"), [(190, 1024), (160, 3)], ids=["too large", "too many parts"])
+def test_a_group_that_more_parts_do_not_help_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, together: int, most_parts: int
+) -> None:
+    """It has almost the size of a record, or there are as many parts as there may be. All other metrics follow."""
+    monkeypatch.setattr("tallystream.kafka.life.MAX_PARTS", most_parts)
+    reports = Reports()
+    made = [reports.registry.counter(f"{number:060}") for number in range(300)]
+    reports.registry.colocate(*made[:together])
+    for _ in range(2):
+        reports.report()
+    assert len(reports.lives.errors) == 1
+    assert reports.lives.incomplete
+    assert {snapshot.part for snapshot in reports.snapshots} <= {0, 1, 2}
+    assert {metric.name for metric in reports.snapshots[-1].metrics} <= {one.name for one in made[together:]}
+    assert len(reports.rows()) == 300 - together
+
+
+def test_a_life_lasts_as_long_as_its_records_are_timely() -> None:
+    """Each record has the append time of the last one that was acknowledged, so 40 days of reports are one life."""
+    clock, lives = ManualClock(), LifeHistory("app")
+    appended, found = None, set()
+    for number in range(1, 43):
+        [pending] = lives.prepare(counters(["c"], number), clock.wall_ms())
+        assert (pending.snapshot.prev, pending.snapshot.seq) == (appended, number)
+        appended = clock.wall_ms() + 7
+        lives.acknowledged(pending, appended, clock.wall_ms())
+        found.add(pending.snapshot.life)
+        clock.advance(23 * 3600)
+    assert len(found) == 1
+
+
+def test_a_new_life_is_due_when_the_last_one_has_ended() -> None:
+    """It has not ended while a final record of it is in flight, or has failed. Then the next report comes first.
+
+    After a life that was ended by the application, none is due.
+    """
+    names = [f"{number:060}" for number in range(300)]
+    lives = LifeHistory("app", max_bytes=LIMIT)
+    [first] = lives.prepare(counters(names[:1]), 0)
+    lives.acknowledged(first, 0, 0)
+    for is_delivered in (False, True):
+        [final] = lives.prepare(counters(names), 0)
+        assert (final.snapshot.final, final.snapshot.metrics) == (True, [])
+        assert not lives.new_life_due
+        if is_delivered:
+            lives.acknowledged(final, 0, 0)
+        else:
+            lives.failed(final)
+        assert lives.new_life_due == is_delivered
+    ready = lives.prepare(counters(names), 0, final=True)
+    assert first.snapshot.life not in {pending.snapshot.life for pending in ready}
+    for pending in ready:
+        lives.acknowledged(pending, 0, 0)
+    assert not lives.new_life_due
+
+
+@pytest.mark.parametrize(("now_ms", "ts"), [(1_700_000_000_000, 1_700_000_000_000), (-5, 0)])
+def test_a_record_without_metrics_tells_that_the_instance_lives(now_ms: int, ts: int) -> None:
+    """It is the record of part 0, with the time of the process. A clock before 1970 is taken as 1970."""
+    lives = LifeHistory("app")
+    assert not any([lives.has_begun, lives.in_flight, lives.refused, lives.new_life_due, lives.incomplete])
+    [pending] = lives.prepare([], now_ms)
+    snapshot = pending.snapshot
+    assert (snapshot.app, snapshot.part, snapshot.seq, snapshot.ts, snapshot.every_ms) == ("app", 0, 1, ts, 1000)
+    assert (snapshot.prev, snapshot.final, snapshot.metrics) == (None, False, [])
+    assert (ulid_ms(snapshot.life), decode(pending.value)) == (ts, snapshot)
+    assert not LifeHistory("app").has(pending)
+
+
+def test_a_life_of_several_parts_begins_without_metrics() -> None:
+    """They were removed when the life had outgrown its part. The record tells that the instance lives."""
+    lives = LifeHistory("app", max_bytes=LIMIT)
+    for metrics in (counters(["a"]), counters([f"{number:060}" for number in range(300)]), []):
+        [pending] = lives.prepare(metrics, 0)
+        lives.acknowledged(pending, 0, 0)
+    assert (pending.snapshot.part, pending.snapshot.seq, pending.snapshot.metrics) == (0, 1, [])

@@ -30,7 +30,7 @@ _FIND_SERIES = "SELECT id FROM series WHERE measurement = ? AND tags = ?"
 _ADD_SERIES = "INSERT INTO series (measurement, tags) VALUES (?, ?)"
 # The first condition is for speed: it looks up each series' old points by the primary key, without scanning all points.
 _OLD_POINTS = """
-DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN (?, ?, ?, ?)) = ?) AND ts < ?
+DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN (?, ?, ?, ?, ?)) = ?) AND ts < ?
 """
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"

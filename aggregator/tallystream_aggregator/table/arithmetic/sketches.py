@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tallystream import record
-from tallystream.metrics.sketch import MAX_BUCKETS, middle, require_valid
+from tallystream.metrics.sketch import MAX_BUCKETS, Sketch, middle, require_valid, without_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,16 +113,6 @@ class NotEmpty(NamedTuple):
 _EMPTY = NotEmpty(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
-def _of_runs(runs: Sequence[record.Buckets]) -> NotEmpty:
-    """Return the buckets of a sketch that have values."""
-    found = [_EMPTY]
-    for run in runs:
-        counts = np.frombuffer(run.counts, _TYPES[run.width]).astype(np.uint64)
-        places = np.flatnonzero(counts)
-        found.append(NotEmpty(places + run.offset, counts[places]))
-    return NotEmpty._make(map(np.concatenate, zip(*found, strict=True)))
-
-
 class Total(NamedTuple):
     """A sketch, of which only the buckets with values are kept."""
 
@@ -136,7 +126,7 @@ class Total(NamedTuple):
         (below, negative), (above, positive) = self.negative, self.positive
         passed = np.concatenate([negative[::-1], np.array([self.zeros], np.uint64), positive]).cumsum()
         ranks = np.array([int(share * (int(passed[-1]) - 1)) for share in shares], np.uint64)
-        places = np.searchsorted(passed, ranks, side="right") - len(below)
+        places = passed.searchsorted(ranks, side="right") - len(below)
         return [self._value(place, above, below) for place in places.tolist()]
 
     def _value(self, place: int, above: NDArray[np.int64], below: NDArray[np.int64]) -> float:
@@ -146,13 +136,21 @@ class Total(NamedTuple):
         return -middle(self.scale, int(below[-place - 1])) if place else 0.0
 
     def encode(self) -> record.Sketch:
-        """Return it as in a record."""
-        positive, negative = self.positive.runs(), self.negative.runs()
+        """Return it as `Sketch.encode` does."""
+        positive, negative = (_without_gaps(side) for side in (self.positive, self.negative))
         return record.Sketch(scale=self.scale, zero_count=self.zeros, positive=positive, negative=negative)
 
 
+def _without_gaps(side: NotEmpty) -> tuple[record.Buckets, ...]:
+    if not len(side.indexes):
+        return ()
+    run = _run(*side)
+    return without_gaps(run.offset, run.counts, run.width)
+
+
 def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Buckets:
-    first, width = int(indexes[0]), np.min_scalar_type(counts.max()).itemsize
+    first, largest = int(indexes[0]), int(counts.max())
+    width = next(width for width in _TYPES if not largest >> 8 * width)
     every = np.zeros(int(indexes[-1]) - first + 1, _TYPES[width])
     every[indexes - first] = counts
     return record.Buckets(offset=first, width=width, counts=every.tobytes())  # type: ignore[arg-type]  # 1, 2, 4 or 8
@@ -294,24 +292,24 @@ class MergedSketch:
         self.sides = {side: pages for side, pages in self.sides.items() if len(found[side].counts)}
         return {side: found[side] for side in sorted(self.sides)}
 
-    def total(self) -> Total | None:
+    def total(self) -> Total | Sketch | None:
         """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted.
 
         It depends only on the sketches that were added, not on their order. Its scale is the smallest of them, or less
-        if a sign would have more than `MAX_BUCKETS` buckets. Its count is at most 2**63 - 1.
+        if a sign would have more than `MAX_BUCKETS` buckets; it is 0 if all values are. Its count is at most 2**63 - 1.
         """
         if self.missing:
             return None
-        if self.only is None:
-            found, zeros = self.not_empty(), self.zeros
-        else:
-            of, zeros = self.only, self.only.zero_count
-            sides = {(of.scale, 1): _of_runs(of.positive), (of.scale, -1): _of_runs(of.negative)}
-            found = {side: part for side, part in sides.items() if len(part.counts)}
+        if self.only is not None:
+            sketch = Sketch.decode(self.only)
+            if sketch.positive.counts or sketch.negative.counts:
+                return sketch
+        found = self.not_empty()
         scale = min((scale for scale, _ in found), default=0)
         while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
             scale -= 1
-        return Total(scale, zeros, _at_scale(found, 1, scale), _at_scale(found, -1, scale)) if found or zeros else None
+        parts = _at_scale(found, 1, scale), _at_scale(found, -1, scale)
+        return Total(scale, self.zeros, *parts) if found or self.zeros else None
 
 
 def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -16,15 +17,16 @@ from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
+from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tallystream_aggregator.health.server import Response
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.sinks.base import PointReader, Store
+    from tallystream_aggregator.sinks.base import Point, PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
     from tallystream_dashboards.lag.collector.tracker import Round
 
@@ -36,10 +38,15 @@ REQUEST_S = 5.0
 """The timeout of one request to the broker, in seconds."""
 
 
-def run(settings: CollectSettings, routes: Mapping[str, Callable[[str], Response]]) -> int:
+def run(
+    settings: CollectSettings,
+    routes: Mapping[str, Callable[[str], Response]],
+    compare: Callable[[PointReader, int], Iterable[Point]],
+) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    `routes` are served beside the lag: paths, each with a function from the query string to the answer.
+    `routes` are served beside the lag: paths, each with a function from the query string to the answer. `compare`
+    reads what became of the records of each consumer, at a time in epoch ms.
 
     Delivery: at least once. While the store is unavailable, the newest 200,000 points are kept and written when it is
     available again. A round in which the broker is unavailable leaves a gap in the history.
@@ -62,12 +69,25 @@ def run(settings: CollectSettings, routes: Mapping[str, Callable[[str], Response
             clock=time.time,
             assigned_only=settings.assigned_only,
         )
-        # Without permission to read the store, the history can't be loaded or downsampled.
-        full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0
+        # Without permission to read the store, the history can't be loaded or downsampled, and nothing is compared.
+        may_read = _load(tracker, reader)
+        full_ms = round(settings.full_hours * 3_600_000) if may_read else 0
         downsampler = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
+        records = Records(lambda: open_reader(settings.store), compare, time.time)
+
+        def fetch() -> Round:
+            found = tracker.round()
+            return replace(found, records=records.at(found.ts_ms))
+
+        def begin() -> None:
+            if settings.ready_file is not None:
+                settings.ready_file.touch()
+            if may_read:
+                records.start(stop)
+
         api = stack.enter_context(serve(settings, routes))
-        collector = Collector(tracker.round, sink, publish=api.publish, after_write=downsampler.run)
-        _loop(collector, settings, stop, api)
+        collector = Collector(fetch, sink, publish=api.publish, after_write=downsampler.run)
+        _loop(collector, settings.interval, stop, api, begin)
     return 0
 
 
@@ -102,7 +122,6 @@ class Collector:
         self._publish = publish
         self._after_write = after_write
         self._recorder = Recorder()
-        self._newest_ms = 0
         self._replaced: tuple[int, int] | None = None
         self._set_up = False
         self._buffer = WriteBuffer()
@@ -133,23 +152,22 @@ class Collector:
                 log.warning("the broker did not answer everything; not read: %s", "; ".join(result.problems))
             else:
                 log.warning("all groups are read again")
-        if result.ts_ms < self._newest_ms:
-            self._go_back(result.ts_ms)
-        self._newest_ms = result.ts_ms
+        if result.ts_ms < result.before_ms:
+            self._go_back(result)
         self._buffer.add(self._recorder.points(result))
         self._publish(result)
         return True
 
-    def _go_back(self, ts_ms: int) -> None:
-        """Delete what is stored of the time from `ts_ms` on, which comes again, before the next round is written."""
-        back_s = (self._newest_ms - ts_ms) / 1000
+    def _go_back(self, result: Round) -> None:
+        """Delete what is stored of the time from the round on, which comes again, before the round is written."""
+        back_s = (result.before_ms - result.ts_ms) / 1000
         log.warning(
             "the clock was set back by %.1f s or more: the lag of this time is deleted and collected again", back_s
         )
         self._recorder = Recorder()
-        self._buffer.drop_from(ts_ms)
-        start_ms, end_ms = self._replaced or (ts_ms, 0)
-        self._replaced = min(start_ms, ts_ms), max(end_ms, self._newest_ms + 1)
+        self._buffer.drop_from(result.ts_ms)
+        start_ms, end_ms = self._replaced or (result.ts_ms, 0)
+        self._replaced = min(start_ms, result.ts_ms), max(end_ms, result.before_ms + 1)
 
     def _delete_replaced(self) -> None:
         if self._replaced is not None:
@@ -204,18 +222,21 @@ def _load(tracker: LagTracker, reader: PointReader) -> bool:
     return True
 
 
-def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, api: LagApi) -> None:
-    ready_file, due = settings.ready_file, time.monotonic()
+def _loop(
+    collector: Collector, interval: float, stop: StopRequest, api: LagApi, begin: Callable[[], None] | None
+) -> None:
+    """Run rounds until a stop. `begin` is called after the first one that succeeded."""
+    due = time.monotonic()
     while not stop.is_set():
         try:
             succeeded = collector.round()
         except StoppedError:
             return
         api.finished(succeeded=succeeded)
-        if succeeded and ready_file is not None:
-            ready_file.touch()
-            ready_file = None
-        due = next_round(due, settings.interval, time.monotonic())
+        if succeeded and begin is not None:
+            begin()
+            begin = None
+        due = next_round(due, interval, time.monotonic())
         stop.wait(due - time.monotonic())
 
 

@@ -71,7 +71,7 @@ class LagApi:
         newest, problem = self._newest, self._outdated()
         if problem is not None or newest is None:
             return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
-        return exposition(newest.states, newest.bounds, newest.ts_ms)
+        return exposition(newest.states, newest.bounds, newest.ts_ms, newest.records)
 
     def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""

@@ -105,6 +105,8 @@ class Recorder:
                 add(point)
         for partition, bounds in result.bounds.items():
             add(ends_point(partition, bounds, result.ts_ms))
+        for point in result.records:
+            add(point)
         points.append(_round_point(result))
         return points
 

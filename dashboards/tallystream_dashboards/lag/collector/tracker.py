@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from tallystream_aggregator.times import DAY_MS
 from tallystream_dashboards.lag.catch_up import Backlog
-from tallystream_dashboards.lag.reader import own, read_groups, read_partitions, read_samples
+from tallystream_dashboards.lag.reader import last_round_ms, own, read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
@@ -27,7 +28,7 @@ from tallystream_dashboards.lag.time_lag import HISTORY_MS, EndOffsetHistory, ma
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_aggregator.sinks.base import Point, PointReader
     from tallystream_dashboards.lag.collector.settings import Patterns
     from tallystream_dashboards.lag.offsets import (
         Bounds,
@@ -52,14 +53,18 @@ class Broker(Protocol):
 class Round:
     """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
-    `ts_ms` is when the ends were answered, `took_s` the duration of the round.
+    `ts_ms` is when the ends were answered, `before_ms` when those of the newest round before it were, and `took_s` the
+    duration of the round. `records` are the newest points of what
+    became of the records of each consumer.
     """
 
     states: tuple[GroupState, ...]
     bounds: Mapping[PartitionId, Bounds]
     ts_ms: int
+    before_ms: int = 0
     problems: tuple[str, ...] = ()
     took_s: float = 0.0
+    records: tuple[Point, ...] = ()
 
 
 class LagTracker:
@@ -105,14 +110,15 @@ class LagTracker:
             offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
         if offsets.ts_ms < self._newest_ms:
             self._begin_again(offsets.ts_ms)
-        self._newest_ms = offsets.ts_ms
         self._add_ends(offsets)
         self._open_from = self._broker.last_stable(self._stopped())
         self._evaluate(offsets)
+        before_ms, self._newest_ms = self._newest_ms, offsets.ts_ms
         return Round(
             states=tuple(worst_first(self._groups.values())),
             bounds=offsets.bounds,
             ts_ms=offsets.ts_ms,
+            before_ms=before_ms,
             problems=offsets.problems,
             took_s=self._clock() - began,
         )
@@ -124,6 +130,8 @@ class LagTracker:
             SinkUnavailableError: the store does not answer.
         """
         now_ms = round(self._clock() * 1000)
+        # Later rounds are of a clock that was set back since. A clock that is days behind may not be set yet.
+        self._newest_ms = last_round_ms(store, at_ms=now_ms + DAY_MS) or 0
         ends = store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1)
         for one in own(ends, "topic", "partition"):
             history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())

@@ -9,18 +9,24 @@ import pytest
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.otlp import (
+    APP,
+    BEGIN_MS,
     BEGIN_NS,
     DELTA,
     SECOND_NS,
     TOPIC,
+    Sums,
+    apply,
     attributes,
+    buckets,
     counter,
     encode,
     gauge,
     number,
     resource_metrics,
+    sums_of,
+    verified,
 )
-from support.otlp_sums import APP, BEGIN_MS, Sums, apply, buckets, sums_of, verified
 from support.steps import run
 from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_aggregator.sinks.otlp import request

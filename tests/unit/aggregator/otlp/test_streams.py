@@ -13,18 +13,22 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.fuzz import examples
 from support.otlp import (
+    APP,
+    BEGIN_MS,
     BEGIN_NS,
     CUMULATIVE,
     SECOND_NS,
     TOPIC,
+    apply,
     attributes,
     counter,
     encode,
     gauge,
     number,
     resource_metrics,
+    sums_of,
+    verified,
 )
-from support.otlp_sums import APP, BEGIN_MS, apply, sums_of, verified
 from support.steps import publish, run
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings

@@ -60,13 +60,6 @@ def test_the_place_of_a_field(name: str, metric_type: str, field: str, expected:
     assert place(name, metric_type, field) == expected
 
 
-@pytest.mark.parametrize("metric_type", VALUES)
-def test_every_field_of_every_type_has_its_own_place(metric_type: str) -> None:
-    """No two fields of a sum share a sample."""
-    fields = sum_point(metric_type, 1, 0).fields
-    assert len({place("n", metric_type, field) for field in fields}) == len(fields) > 3
-
-
 def test_reserved_and_invalid_tags_are_renamed() -> None:
     """A tag name, quantile or le gets a prefix. A key that is not a label's name is escaped as by Prometheus."""
     row = Sum(app="a", name="n", type="counter", tags={"app": "1", "name": "2", "le": "3", "a.b": "", "a_b": "%"}, ts=0)

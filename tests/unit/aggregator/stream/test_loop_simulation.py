@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,6 @@ from tallystream_aggregator.stream.loop import LayoutError, ShardLoop
 from tallystream_aggregator.stream.positions import LoopId, newest_row
 from tallystream_aggregator.stream.reshard import NoTableError
 from tallystream_aggregator.table import storage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 EXPECTED = (BatchTakenError, NoTableError, ConfigError, LayoutError)
 

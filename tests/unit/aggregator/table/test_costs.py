@@ -6,9 +6,10 @@ Work is counted as the lines of Python that run, so that it is the same in every
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -24,9 +25,6 @@ from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings, apply
 from tallystream_aggregator.table.records import decode
 from tallystream_aggregator.table.records.decode import clock_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 BEGIN_MS = 1_700_000_000_000
 NEXT = 1_000_000

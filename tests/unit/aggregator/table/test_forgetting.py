@@ -99,3 +99,13 @@ def test_a_forget_record_reads_as_it_was_written() -> None:
     for one in (Forget(), Forget(app="shop", life=FIRST), Forget(metric="a", tags={"b": "c"}, type="timer", shards=3)):
         assert read_value(one.value(), 10) == one
     assert not isinstance(read_value(b'{"name":"a","value":1,"forget":{}}', 10), Forget)
+
+
+def test_an_instance_of_many_lives_counts_while_one_of_them_has_the_metric() -> None:
+    """One of two lives that have the metric is forgotten, among twenty that are living."""
+    topic, many = Topic(), [new_ulid(BEGIN_MS + number) for number in range(20)]
+    for number, life in enumerate(many):
+        topic.snapshot(counter(1, "n" if number < 2 else f"m-{number}"), life=life)
+    for number, left in enumerate([1, 0]):
+        forget(topic, b"app-1", life=many[number])
+        assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (left, left, left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
@@ -10,9 +10,6 @@ from support import otlp
 from support.steps import BEGIN_MS, Topic, counter, run
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:

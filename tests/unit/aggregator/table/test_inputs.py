@@ -84,6 +84,21 @@ def test_values_that_are_nested_too_deep_are_left_to_the_tables_reader() -> None
         assert depth <= MAX_DEPTH or read_short_form(value) is None
 
 
+@pytest.mark.parametrize(
+    "sketch", [b"", b',"sketch":{"scale":3,"positive":[{"offset":4,"counts":"Ag=="}]}'], ids=["none", "one"]
+)
+def test_a_snapshot_with_many_brackets_is_read_up_to_the_limit_of_nesting(sketch: bytes) -> None:
+    """Unknown fields may have any number of brackets. Only their depth counts."""
+    head = b'{"v":1,"app":"a","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false'
+    metric = b'{"type":"histogram","name":"h","count":2,"sum":3,"min":1,"max":2%b}' % sketch
+    for depth in (MAX_DEPTH, MAX_DEPTH + 1):
+        nested = b"[" * (depth - 1) + b"]" * (depth - 1)
+        value = b'%b,"x":[%b],"y":%b,"metrics":[%b]}' % (head, b"[],[]," * 60 + b"[]", nested, metric)
+        read = read_value(value, 10)
+        assert isinstance(read, DecodedSnapshot) == (depth <= MAX_DEPTH)
+        assert not isinstance(read, DecodedSnapshot) or [one.name for one in read.metrics] == ["h"]
+
+
 def agree(value: bytes) -> None:
     fast, full = read_short_form(value), read_value(value, 10)
     if fast is not None:

@@ -50,6 +50,14 @@ def test_rule_13_a_scale_in_ends_instances_and_leaves_none_silent() -> None:
     assert published(topic) is None
 
 
+def test_rule_13_a_tombstone_ends_an_instance_without_metrics() -> None:
+    """There are no rows to remove, and the life is living until then."""
+    topic = Topic().snapshot()
+    assert published(topic) == (1, 0, 0)
+    topic.append(b"app-1", None)
+    assert published(topic) == (0, 1, 0)
+
+
 def test_rule_13_a_batch_job_has_ended_until_it_runs_again() -> None:
     """Each run is a new life under the same ID."""
     topic = Topic()
@@ -127,30 +135,6 @@ def test_rule_13_the_last_record_decides() -> None:
     assert published(topic) == (0, 0, 1)
     report(topic, "host", 1, 3, 30_000, final=True)
     assert published(topic) == (0, 1, 0)
-
-
-def test_rule_13_a_tombstone_ends_an_instance() -> None:
-    """So does a forget record. The next snapshot of a higher seq makes it living."""
-    topic = Topic()
-    report(topic, "app-1", 0, 1, 0)
-    pass_time(topic, 10_000)
-    topic.append(b"app-1", None, 10_000)
-    assert published(topic) == (0, 1, 0)
-    topic.append(b"app-1", b'{"v":1,"forget":{}}', 10_000)
-    assert published(topic) is None
-    report(topic, "app-1", 0, 2, 10_000)
-    assert published(topic) == (1, 0, 0)
-
-
-def test_rule_13_each_app_has_its_numbers() -> None:
-    """An instance of two apps is counted in both."""
-    topic = Topic()
-    report(topic, "host", 0, 1, 0, app="a")
-    report(topic, "host", 1, 1, 0, app="b")
-    report(topic, "host", 0, 2, 10, app="a", final=True)
-    assert (published(topic, "a"), published(topic, "b")) == ((0, 1, 0), None)
-    pass_time(topic, 10_000)
-    assert (published(topic, "a"), published(topic, "b")) == (None, (0, 0, 1))
 
 
 def test_rule_13_a_report_that_changes_no_state_publishes_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

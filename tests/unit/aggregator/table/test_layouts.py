@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import msgspec
 from hypothesis import example, given
@@ -16,9 +15,7 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.rows import LifeRow
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.table.state import Life
+from tallystream_aggregator.table.state import Life
 
 
 def content(value: bytes | None) -> object:

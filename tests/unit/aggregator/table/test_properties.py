@@ -8,8 +8,8 @@ out superseded records, test_loop_simulation.py the loop around the table.
 from __future__ import annotations
 
 import copy
+import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +22,6 @@ from support.tables import divide
 from tallystream import record
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 from tallystream_aggregator.times import DAY_MS
-
-if TYPE_CHECKING:
-    import random
 
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
@@ -141,19 +138,4 @@ def test_no_count_depends_on_clocks_settings_steps_shards_or_restarts(
         take(divide(records, sizes, chance), tables, chance, broken=chance.choice([0, 0.2]))
         require_equal(tables, replay(records, shards=shards, **rules))
         outcomes.append((lasting(tables.all_sums()), tables.dead))
-    assert outcomes[0] == outcomes[1]
-
-
-@examples(80)
-@given(few_or_many, jumps, step_sizes, st.integers(2, 4), chances)
-def test_every_division_into_steps_and_shards_gives_the_same(
-    schedule: list[int], hours: list[int], sizes: list[int], shards: int, chance: random.Random
-) -> None:
-    """Sums, living lives, dead letters, events and stale records are the same in one step as in many."""
-    records = jump(play(schedule, shards=0), hours)
-    outcomes = []
-    for number, steps in ((1, divide(records, [len(records) or 1])), (shards, divide(records, sizes, chance))):
-        tables = new_tables(records, UNLIMITED, number, chance)
-        take(steps, tables, chance, broken=0)
-        outcomes.append((tables.all_sums(), tables.dead, tables.events, sum(state.stale for state in tables.states)))
     assert outcomes[0] == outcomes[1]

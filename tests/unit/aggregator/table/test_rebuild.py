@@ -7,7 +7,8 @@ from copy import deepcopy
 import pytest
 
 from support.malformed import UNDECODABLE
-from support.steps import Topic, counter
+from support.steps import Topic, counter, gauge
+from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.restore import LatestRows, RebuildError, restore
 
 
@@ -76,3 +77,39 @@ def test_the_size_of_a_row_is_measured_in_bytes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
     assert [key[1] for key in restore(latest_rows(topic)).omitted] == ["app-1"]
+
+
+WRITTEN = {
+    b'["life","shop","app-1","01HF7YAT00AAAAAAAAAAAAAAAA",0]': (
+        b'{"v":1,"app":"shop","instance":"app-1","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"topic":"metrics",'
+        b'"partition":0,"offset":0,"last_seen_ms":1700000000000,"every_ms":1000,"keep_ms":1700000000000,"living":true,'
+        b'"metrics":[{"type":"counter","count":3,"name":"n","tags":{"zone":"eu"}},'
+        b'{"type":"gauge","value":1.5,"name":"g"}]}'
+    ),
+    b'["shard",0]': (
+        b'{"v":1,"shard":0,"shards":1,"clocks":{"metrics:0":1700000000000},"offsets":{"metrics:0":0},"stale":0,'
+        b'"records":1,"dead":0,"forgotten":0,"lives":1,"living":1,"instances":1,"rows":2,"metrics":2,"sum_tags":{}}'
+    ),
+}
+"""The rows of a table as they are on the topic, byte for byte. A field that is missing has its default."""
+
+
+def test_rows_are_written_and_read_as_ever() -> None:
+    """Topics last longer than a version: what is missing from a row means the same in every one."""
+    life = "01HF7YAT00AAAAAAAAAAAAAAAA"
+    topic = Topic().snapshot(counter(3, tags={"zone": "eu"}), gauge(1.5), life=life)
+    assert {row.key: row.value() for row in topic.changes.rows} == WRITTEN
+    found = LatestRows()
+    for key, value in WRITTEN.items():
+        found.add(key, value)
+    rebuilt = restore(found)
+    assert rebuilt.omitted == []
+    (state,) = rebuilt.states
+    (one,) = state.lives["app-1"].values()
+    assert (one.final, one.living, one.complete, one.limits) == (False, True, True, [])
+    assert (one.parts, one.offsets, one.baselines, one.partition) == ({0: 1}, {0: 0}, {}, "metrics:0")
+    topic.table = Table(state)
+    topic.snapshot(counter(3, tags={"zone": "eu"}), gauge(1.5), life=life)
+    assert (topic.changes.totals, topic.table.state.stale) == ([], 1)
+    topic.snapshot(counter(5, tags={"zone": "eu"}), gauge(2.5), life=life, seq=2)
+    assert (topic.sum().count, topic.sum("g").sum, topic.sum().lives, topic.kinds()) == (5, 2.5, 1, [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,9 +19,6 @@ from tallystream.record import ShortForm
 from tallystream_aggregator.table.records.decode import DecodedSnapshot, read_value
 from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.verify.lives import require_valid
-
-if TYPE_CHECKING:
-    import random
 
 MAX_METRICS = 8
 FORGET = ("app", "life", "metric", "type", "tags", "shards")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from support import otlp
-from support.steps import BEGIN_MS, FIRST, Topic, counter, gauge, run
+from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
-from tallystream_aggregator.times import DAY_MS
+from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 TICK = b'{"name":"tick","value":1}'
 
@@ -84,6 +82,27 @@ def test_a_life_is_forgotten_only_when_both_clocks_have_passed(days: int, wall: 
     assert topic.table.state.forgotten == 1
 
 
+@pytest.mark.parametrize("begins_again", [False, True], ids=["one table", "restarts"])
+def test_a_life_that_reports_is_never_forgotten(*, begins_again: bool) -> None:
+    """It is due seven days after its last record, also a stale one, of any part. Until then its seqs are known."""
+    settings = TableSettings(forget_after_ms=7 * DAY_MS)
+    topic, hours = Topic(settings).snapshot(counter(0, "m"), part=1).snapshot(counter(0)), 23 * HOUR_MS
+    for number in range(1, 41):
+        at = number * hours
+        topic.snapshot(counter(number), seq=number + 1, prev=BEGIN_MS + at - hours, at=at)
+        assert topic.sum().count == number
+        clock(topic, at / DAY_MS)
+        if begins_again:
+            topic.table = Table(unpack(pack(topic.table.state)), settings)
+    last = 41 * hours
+    topic.snapshot(counter(40), seq=41, prev=BEGIN_MS + last - hours, at=last)
+    assert (topic.sum().count, topic.table.state.stale) == (40, 1)
+    clock(topic, last / DAY_MS + 6.99)
+    assert topic.table.state.forgotten == 0
+    clock(topic, last / DAY_MS + 7)
+    assert topic.table.state.forgotten == 1
+
+
 def test_lives_of_an_otlp_topic_are_forgotten_by_its_records() -> None:
     """It has no clock records. A record at the time at which a life is due forgets the life before it counts."""
     table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS, otlp_topics=("otlp",)))
@@ -106,21 +125,3 @@ def test_the_short_form_is_never_forgotten() -> None:
     clock(topic, 40)
     assert list(topic.table.state.lives) == ["script"]
     assert topic.short(3, at=42 * DAY_MS).sum().count == 8
-
-
-def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
-    """An older record of the former partition may have the last value of a metric that newer snapshots lack."""
-    body = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
-
-    def written(partition: int, seq: int, *metrics: object) -> Record:
-        value = json.dumps({**body, "seq": seq, "metrics": metrics}).encode()
-        return Record("metrics", partition, seq, BEGIN_MS, b"app-1", value)
-
-    older = [written(0, 1, counter(5), counter(3, "m")), written(0, 2, counter(6), counter(4, "m"))]
-    newer = written(1, 3, counter(7))
-    for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
-        table, sums = Table(State()), {}
-        for record in order:
-            changes = run(table, [record])
-            sums |= {total.metric[1]: total.count for total in changes.totals}
-        assert sums == {"n": 7, "m": 4}

@@ -256,6 +256,7 @@ PANELS = {
     "processed-twice": "Processed twice",
     "aggregator-down": "Age of what is published",
     "collector-down": "Rounds of the collector",
+    "records-lost": "Sent and processed",
 }
 """The rules, in the order of the runbook, and the title of the panel that shows what each of them measures."""
 
