@@ -5,7 +5,7 @@ PYTHON_ := .venv/bin/python
 ARGS ?=
 MINUTES ?= 60
 
-.PHONY: help setup demo test unit integration faults tour fuzz properties mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults soak nightly tour fuzz properties mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,12 @@ limits: setup ## what hostile records cost: time, output, state and memory of 23
 
 faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
+
+soak: setup ## a system for hours under churn, restarts and an outage; nothing that it takes grows: make soak HOURS=8, or MINUTES=15 ARGS=--spark
+	@PYTHONPATH=tests exec $(PYTHON_) -m support.soak $(if $(MINUTES),--minutes $(MINUTES),--hours $(or $(HOURS),8)) $(ARGS)
+
+nightly: setup ## `make test` ten times in a row, up to the first failure (three hours): make nightly ARGS=3
+	@exec scripts/nightly $(ARGS)
 
 tour: setup ## a new user's first hour on one system: every number that is shown agrees with a journal (five minutes)
 	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)

@@ -156,4 +156,4 @@ class Collector(Server):
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason)
+    sys.exit(find_or_build().reason or None)

@@ -11,8 +11,8 @@ import json
 import random
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -44,40 +44,40 @@ class Journal:
 
     valid: dict[tuple[int, int], Entry] = field(default_factory=dict)
     malformed: set[tuple[int, int]] = field(default_factory=set)
+    acknowledged_at: dict[tuple[int, int], float] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the valid records as support/history.py reads them."""
+        return [
+            {
+                "at": self.acknowledged_at[partition, offset],
+                "partition": partition,
+                "offset": offset,
+                "instance": entry.instance,
+                **({} if entry.counter is None else _counted(entry)),
+            }
+            for (partition, offset), entry in sorted(self.valid.items())
+        ]
 
     def totals(self) -> dict[str, int]:
         """Return the sum of each part: the counts with the highest seq of all lives since the last tombstone."""
-        return Totals(self).up_to(None)
+        newest: dict[tuple[str, str, int], int] = {}
+        counts: dict[tuple[str, str, int], int] = {}
+        for _, entry in sorted(self.valid.items()):
+            row = (entry.instance, entry.life, entry.part)
+            if entry.counter is None:
+                counts = {other: count for other, count in counts.items() if other[0] != entry.instance}
+            elif entry.seq > newest.get(row, 0):
+                newest[row], counts[row] = entry.seq, entry.counter
+        totals = Counter({str(part): 0 for _, _, part in newest})
+        for (_, _, part), count in counts.items():
+            totals[str(part)] += count
+        return dict(totals)
 
 
-class Totals:
-    """The sums of the parts at positions that only rise."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._records: dict[int, deque[tuple[int, Entry]]] = defaultdict(deque)
-        for (partition, offset), entry in sorted(journal.valid.items()):
-            self._records[partition].append((offset, entry))
-        self._seqs: dict[tuple[str, str, int], int] = {}
-        self._counts: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
-        self._totals: Counter[str] = Counter()
-
-    def up_to(self, last: Mapping[int, int] | None) -> dict[str, int]:
-        """Return the sums of the records up to the last offset of each partition; None: of all."""
-        for partition, records in self._records.items():
-            while records and (last is None or records[0][0] <= last.get(partition, -1)):
-                self._add(records.popleft()[1])
-        return dict(self._totals)
-
-    def _add(self, entry: Entry) -> None:
-        counts, row = self._counts[entry.instance], (entry.life, entry.part)
-        if entry.counter is None:
-            for (_, part), count in counts.items():
-                self._totals[str(part)] -= count
-            counts.clear()
-        elif entry.seq > self._seqs.get((entry.instance, *row), 0):
-            self._totals[str(entry.part)] += entry.counter - counts.get(row, 0)
-            self._seqs[entry.instance, *row], counts[row] = entry.seq, entry.counter
+def _counted(entry: Entry) -> dict[str, Any]:
+    return {"life": entry.life, "part": entry.part, "sum": str(entry.part), "count": entry.counter}
 
 
 @dataclass
@@ -210,6 +210,7 @@ class Fleet:
                 self.journal.errors.append(str(error))
                 return
             position = (message.partition(), message.offset())
+            self.journal.acknowledged_at[position] = time.time()
             if entry is None or malformed:
                 self.journal.malformed.add(position)
             if entry is not None:

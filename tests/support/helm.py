@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from support import built
 from support.built import Found, Program
 from tallystream_cli.servers.jars import cache_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERSION = "3.22.0"
 
@@ -31,4 +28,4 @@ def _build(work: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason)
+    sys.exit(find_or_build().reason or None)

@@ -170,4 +170,4 @@ class InfluxServer(Server):
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason)
+    sys.exit(find_or_build().reason or None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,8 +76,14 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
 
 
 @contextmanager
-def following(bootstrap_servers: str, topics: Iterable[str]) -> Iterator[dict[str, list[TopicRecord]]]:
-    """Read topics with `read_committed` all the time; yields the records by topic. The block's end waits for theirs."""
+def following(
+    bootstrap_servers: str, topics: Iterable[str], seen_at: dict[str, list[float]] | None = None
+) -> Iterator[dict[str, list[TopicRecord]]]:
+    """Read topics with `read_committed` all the time; yields the records by topic. The block's end waits for theirs.
+
+    `seen_at` receives the time when each was seen, by topic too.
+    """
+    seen_at = {} if seen_at is None else seen_at
     at = {(topic, partition): 0 for topic in topics for partition in end_offsets(bootstrap_servers, topic)}
     found: dict[str, list[TopicRecord]] = {topic: [] for topic, _ in at}
     options = {"group.id": "tests-follow", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
@@ -92,6 +99,7 @@ def following(bootstrap_servers: str, topics: Iterable[str]) -> Iterator[dict[st
                 if error is None:
                     record = TopicRecord(message.key(), message.value(), message.timestamp()[1], place[1], offset)
                     found[place[0]].append(record)
+                    seen_at.setdefault(place[0], []).append(time.time())
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at[place] = offset
                 else:  # an outage, which ends

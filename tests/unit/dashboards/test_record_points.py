@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.data.record_points import read_record_points
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 NOW = 1_700_000_000_000
 
