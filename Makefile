@@ -3,7 +3,6 @@
 SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
-MINUTES ?= 60
 
 .PHONY: help setup demo test unit integration faults soak nightly tour fuzz properties mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
@@ -47,7 +46,7 @@ tour: setup ## a new user's first hour on one system: every number that is shown
 	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)
 
 fuzz: setup ## hostile bytes for everything that reads some from outside, a share of the time for each: make fuzz MINUTES=60
-	@PYTHONPATH=tests exec $(PYTHON_) -m support.fuzzing --minutes $(MINUTES) $(ARGS)
+	@PYTHONPATH=tests exec $(PYTHON_) -m support.fuzzing --minutes $(or $(MINUTES),60) $(ARGS)
 
 properties: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
