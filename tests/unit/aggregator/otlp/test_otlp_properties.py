@@ -345,3 +345,16 @@ def test_verify_has_the_limits_of_a_record_that_the_table_has(value: bytes, refu
     record = Record(TOPIC, 0, 0, BEGIN_NS // 1_000_000, b"x", value)
     letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
     assert (len(run(Table(State(), SETTINGS), [record]).dead), len(letters)) == (refused, refused)
+
+
+@pytest.mark.parametrize(("resources", "refused"), [(114, 0), (115, 1)])
+def test_a_record_may_have_so_many_resources_whatever_was_read_before(resources: int, refused: int) -> None:
+    """That the process knows the resource from another record does not change the limit, which verify has too."""
+    known = encode(pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=[counter("n", number(1))])]))
+    records = [Record(TOPIC, 0, at, BEGIN_NS // 1_000_000, b"x", known) for at in (0, 1)]
+    value = encode(*[pb.ResourceMetrics()] * resources)
+    table = Table(State(), SETTINGS)
+    run(table, records)
+    after = run(table, [Record(TOPIC, 0, 2, BEGIN_NS // 1_000_000, b"x", value)])
+    letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
+    assert (len(after.dead), len(letters)) == (refused, refused)
