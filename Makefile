@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults soak nightly tour fuzz mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults soak nightly tour fuzz properties mutants matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,7 +45,10 @@ nightly: setup ## `make test` ten times in a row, up to the first failure (three
 tour: setup ## a new user's first hour on one system: every number that is shown agrees with a journal (five minutes)
 	@TALLYSTREAM_TOUR=yes exec $(PYTHON_) -m pytest tests/integration/test_tour.py $(ARGS)
 
-fuzz: setup ## the property tests with 20 times as many examples (half an hour)
+fuzz: setup ## hostile bytes for everything that reads some from outside, a share of the time for each: make fuzz MINUTES=60
+	@PYTHONPATH=tests exec $(PYTHON_) -m support.fuzzing --minutes $(or $(MINUTES),60) $(ARGS)
+
+properties: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
 
 mutants: setup ## what the tests do not notice: 100 small errors in each package (an hour): make mutants ARGS="--package table --sample 200 --seed 2"

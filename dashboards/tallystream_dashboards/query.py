@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+MAX_CHARACTERS = 1_025
+"""The longest value: the name of an app, a slash, and that of a metric. A pattern takes the square of its length."""
+
+
 class QueryError(ValueError):
     """A query string that can't be answered. The message names the parameter and says what to do."""
 
@@ -19,10 +23,12 @@ def parameters(query: str, known: Sequence[str]) -> dict[str, str]:
     """Return the parameters by name. An empty one counts as not given, and of a repeated one the last counts.
 
     Raises:
-        QueryError: a parameter is not `known`.
+        QueryError: a parameter is not `known`, or longer than any name.
     """
     found = dict(parse_qsl(query, keep_blank_values=True))
-    for name in found:
+    for name, text in found.items():
+        if len(text) > MAX_CHARACTERS:
+            raise QueryError(f"a parameter has {len(text)} characters; at most {MAX_CHARACTERS} are a name")
         if name not in known:
             raise QueryError(f"{name!r} is no parameter of this path, which has {', '.join(known) or 'none'}")
     return {name: text for name, text in found.items() if text}

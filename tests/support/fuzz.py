@@ -1,4 +1,4 @@
-"""How many examples a property test tries: few in each run of the tests, many in `make fuzz`."""
+"""How many examples a property test tries: few in each run of the tests, many in `make properties`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "1"))
 def examples(count: int, *, fixed: bool = False) -> settings:
     """Try `count` examples times the factor, without a limit of time for any of them.
 
-    If `fixed`, each run of the tests tries the same ones, and only `make fuzz` tries others.
+    If `fixed`, each run of the tests tries the same ones, and only `make properties` tries others.
     """
     return settings(
         max_examples=max(1, round(count * FACTOR)),

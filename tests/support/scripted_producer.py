@@ -41,6 +41,7 @@ class ScriptedProducer:
         self.clock, self.cluster = clock, cluster
         self.snapshots: list[Snapshot] = []
         self.keys: set[bytes] = set()
+        self.values: list[bytes] = []
         self.deliveries: list[bool | KafkaError | None] = []
         self.refuse: Exception | None = None
         self.purged = 0
@@ -52,6 +53,7 @@ class ScriptedProducer:
             raise self.refuse
         self.snapshots.append(decode(value))
         self.keys.add(key)
+        self.values.append(value)
         self._waiting.append(on_delivery)
 
     def poll(self, seconds: float) -> None:

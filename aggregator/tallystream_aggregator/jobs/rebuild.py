@@ -18,7 +18,6 @@ import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
-from tallystream_aggregator.jobs.aggregate.settings import MAX_SHARDS
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import GROUP, SESSION_S, Lease, LeaseError
@@ -29,7 +28,7 @@ from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.positions import LoopId, by_topic, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
-from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.limits import MAX_SHARDS, TableSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

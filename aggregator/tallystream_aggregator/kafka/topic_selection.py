@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import TopicMetadata
 
-Offsets = dict[str, dict[str, int]]
+Offsets = dict[str, dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")], int]]
 """topic → partition → the next offset to read. Partitions are text, as in JSON."""
 
 

@@ -133,7 +133,7 @@ def _parts(value: bytes) -> list[_Part] | None:
             elif number != SCHEMA_URL:
                 return None
         parts.append(_Part(resource or b"", scopes))
-    return parts
+    return parts if left >= 0 else None
 
 
 def _parsed(value: bytes) -> pb.MetricsData:

@@ -28,6 +28,10 @@ class ShardSum(msgspec.Struct, array_like=True):
     partial: PartialSum
     out_ms: int
 
+    def __post_init__(self) -> None:
+        if self.partial.kind != self.metric[2]:
+            raise ValueError(f"the partial sums of a {self.metric[2]} are those of a {self.partial.kind}")
+
 
 encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 """Returns partial sums as bytes."""

@@ -13,6 +13,9 @@ from tallystream_aggregator.times import HOUR_MS
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
 
+MAX_SHARDS = 1024
+"""The most shards of a table."""
+
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that a life may have for each of the metrics that it may have."""
 

@@ -101,7 +101,7 @@ def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags 
     omitted: list[LifeId] = []
     for life, keys in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
         found = [read_row(*at, latest.rows.pop(at)) for at in keys]
-        builders[shard_of(life[1].encode(), new)].add_life(found)
+        builders[shard_of(life[1].encode(), new)].add_life(keys, found)
         if any(row.omitted for row in found):
             omitted.append(life)
     return Rebuilt([one.state for one in builders], omitted)
@@ -159,8 +159,18 @@ class _ShardBuilder:
         metric = (row.app, *identity(row.name, row.held.kind, row.tags))
         self.state.forgotten_sums[self._number_of(metric)] = row.held
 
-    def add_life(self, parts: list[LifeRow]) -> None:
-        """Add a life."""
+    def add_life(self, keys: list[tuple[int, bytes]], parts: list[LifeRow]) -> None:
+        """Add a life. `keys` are those of its parts, with their partitions.
+
+        Raises:
+            RebuildError: the table can't have made one of them.
+        """
+        try:
+            self._add_life(parts)
+        except ValueError as error:
+            raise _no_row(*keys[0], error) from error
+
+    def _add_life(self, parts: list[LifeRow]) -> None:
         # All parts have the life's present partition, so the newest record of it is that with the highest offset.
         newest = max(parts, key=lambda row: row.offset)
         life = Life(
@@ -185,6 +195,8 @@ class _ShardBuilder:
         self.state.lives.setdefault(life.instance, {})[life.name] = life
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
+        if not part.life and len(part.last) != len(part.metrics):
+            raise ValueError("it is of the short form, and lacks newest values")
         for place, (metric, found) in enumerate(zip(part.metrics, stored(part.metrics), strict=True)):
             if isinstance(found, ValueError):
                 raise found

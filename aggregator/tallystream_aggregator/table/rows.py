@@ -13,7 +13,7 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from tallystream.metric_types import NAMES
 from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
 from tallystream_aggregator.table.layouts import around_values
+from tallystream_aggregator.table.limits import MAX_SHARDS
 from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
+
+
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+PartitionName = Annotated[str, msgspec.Meta(pattern=r":[0-9]{1,9}\Z")]
 
 
 class _Versioned(msgspec.Struct, kw_only=True, tag_field="v", tag=1):
@@ -56,22 +62,22 @@ class LifeRow(_Versioned, omit_defaults=True, kw_only=True):
     app: str
     instance: str
     life: str
-    part: int
-    seq: int = 0
+    part: Number
+    seq: Number = 0
     topic: str
-    partition: int
-    offset: int
-    last_seen_ms: int
-    every_ms: int
-    keep_ms: int
+    partition: Number
+    offset: Whole
+    last_seen_ms: Whole
+    every_ms: Number
+    keep_ms: Whole
     final: bool = False
     living: bool = False
     complete: bool = True
     limits: list[str] = []
     omitted: int = 0
     metrics: list[Metric] = []
-    older: dict[int, int] = {}
-    last: list[int] = []
+    older: dict[Number, Number] = {}
+    last: list[Number] = []
     baselines: list[Metric] = []
 
 
@@ -99,14 +105,14 @@ class ShardRow(_Versioned, kw_only=True):
     `sum_tags` are the tags that the sums have.
     """
 
-    shard: int = 0
-    shards: int = 1
-    clocks: dict[str, int]
-    offsets: dict[str, int]
-    stale: int
-    records: int = 0
-    dead: int = 0
-    forgotten: int = 0
+    shard: Number = 0
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)] = 1
+    clocks: dict[str, Whole]
+    offsets: dict[PartitionName, Whole]
+    stale: Number
+    records: Number = 0
+    dead: Number = 0
+    forgotten: Number = 0
     lives: int = 0
     living: int = 0
     instances: int = 0

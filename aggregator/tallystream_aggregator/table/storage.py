@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from zlib import crc32
 
 import msgspec
 
@@ -60,7 +61,8 @@ class Store(Protocol):
 class Head(msgspec.Struct, array_like=True):
     """The head of a log: it has the entries `first` to `last`, and `token` identifies the last one.
 
-    The entries up to `copied` are a copy of `copy_bytes`. Those after it have `entry_bytes`.
+    The entries up to `copied` are a copy of `copy_bytes`. Those after it have `entry_bytes`. `checksum` is the CRC-32
+    of all entries, one after the other.
     """
 
     version: Literal[1] = STATE_VERSION
@@ -70,6 +72,7 @@ class Head(msgspec.Struct, array_like=True):
     copied: int = 0
     copy_bytes: int = 0
     entry_bytes: int = 0
+    checksum: int = 0
 
 
 ENTRY_BYTES = 1_048_576
@@ -126,7 +129,7 @@ class StoredTable:
             store.set_head(pack(Head()))
             store.clear()
         self.table.pop_difference()
-        head.first, head.entry_bytes = head.last + 1, 0
+        head.first, head.entry_bytes, head.checksum = head.last + 1, 0, 0
         yield from _add(store, head, self.table.state)
         head.copied, head.copy_bytes, head.entry_bytes = head.last, head.entry_bytes, 0
 
@@ -136,6 +139,7 @@ def _add(store: Store, head: Head, state: State) -> Iterator[None]:
     for entry in _entries(state):
         head.last += 1
         head.entry_bytes += len(entry)
+        head.checksum = crc32(entry, head.checksum)
         store.add(head.last, entry)
         yield
 
@@ -191,12 +195,15 @@ def load(store: Store, settings: TableSettings) -> StoredTable | None:
         raise StateError(error) from error
     if not head.last:
         raise StateError("it has no entries")
-    state = State()
+    state, checksum = State(), 0
     for number in range(head.first, head.last + 1):
         entry = store.entry(number)
         if entry is None:
             raise StateError(f"entry {number} of {head.last} is missing")
+        checksum = crc32(entry, checksum)
         state = _merge(state, unpack(entry))
+    if checksum != head.checksum:
+        raise StateError("its entries are not those that were written")
     return StoredTable(Table(state, settings), head)
 
 

@@ -31,6 +31,8 @@ Place = tuple[PartitionName, int]
 Event = tuple[PartitionName, int, str, str, str, str, int, str]
 """The partition and the offset of its record, and (kind, app, instance, life, ts, detail)."""
 
+MAX_SHARDS = 1024
+
 _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
 """The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
 
@@ -75,6 +77,8 @@ def moment(value: bytes | None) -> Moment | None:
     try:
         content = json.loads(value or b"")
         tags, of = content.get("sum_tags", {}), int(content["of"])
+        if not 0 < of <= MAX_SHARDS:
+            raise ValueError(f"a table has at most {MAX_SHARDS} shards")
         keep = tags.get("keep")
         found = Tags(frozenset(tags.get("drop", ())), None if keep is None else frozenset(keep))
         if int(content["shard"]) < of:

@@ -27,13 +27,17 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.time_lag import TimeLag
 
 
+PARTITION = ("group", "topic", "partition")
+"""The tags of the points of a group in a partition."""
+
+
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
     """Return the time of the newest round up to `at_ms`; None if there is none.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    rounds = reader.read(ROUNDS, ("groups",), start_ms=at_ms + 1, end_ms=at_ms + 2, last_before=True)
+    rounds = list(own(reader.read(ROUNDS, ("groups",), start_ms=at_ms + 1, end_ms=at_ms + 2, last_before=True)))
     return rounds[0].times_ms[0] if rounds and rounds[0].times_ms[0] <= at_ms else None
 
 
@@ -78,7 +82,7 @@ def read_partitions(reader: PointReader, *, at_ms: int, group: str | None = None
     round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms
     series = reader.read(LAG, PARTITION_FIELDS, **_round(round_ms, group))
     found: dict[str, list[PartitionState]] = {}
-    for (name, topic, number), ts_ms, fields in _newest(series, "group", "topic", "partition"):
+    for (name, topic, number), ts_ms, fields in _newest(series, *PARTITION):
         state = partition_of(topic, int(number), fields)
         later = replace(state, time_lag=_later(state.time_lag, round_ms - ts_ms))
         found.setdefault(name, []).append(later)
@@ -94,7 +98,7 @@ def read_samples(
         SinkUnavailableError: the store does not answer.
     """
     fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
-    for one in reader.read(LAG, ("committed", "end"), start_ms=start_ms, end_ms=end_ms):
+    for one in own(reader.read(LAG, ("committed", "end"), start_ms=start_ms, end_ms=end_ms), *PARTITION):
         key = (one.tags["group"], (one.tags["topic"], int(one.tags["partition"])))
         fields.setdefault(key, {})[one.field] = {ts: int(at) for ts, at in zip(one.times_ms, one.values, strict=True)}
     return {
@@ -107,10 +111,17 @@ def read_samples(
     }
 
 
+def own(series: Iterable[Series], *tags: str) -> Iterator[Series]:
+    """Yield the series that have the collector's tags: a metric of an application may have the name of its points."""
+    for one in series:
+        if one.tags.keys() == set(tags) and one.tags.get("partition", "0").isdecimal():
+            yield one
+
+
 def _newest(series: Iterable[Series], *tags: str) -> Iterator[tuple[tuple[str, ...], int, Fields]]:
     """Yield, of the points with each combination of tags, the time and the fields of the newest one."""
     points: dict[tuple[str, ...], dict[int, Fields]] = {}
-    for one in series:
+    for one in own(series, *tags):
         key = tuple(one.tags[tag] for tag in tags)
         points.setdefault(key, {}).setdefault(one.times_ms[-1], {})[one.field] = one.values[-1]
     # A field that the newest point does not have is no longer valid.

@@ -87,7 +87,7 @@ def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> Par
 def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
     """Return a group from the fields of its point, without its partitions."""
     catch_up = CatchUp(**_stored(fields, CatchUp._fields))
-    return GroupState(group, catch_up=catch_up, **_stored(fields, _GROUP), **_judged_of(fields))
+    return GroupState(group, catch_up=catch_up, **_stored({"seen_ms": 0, **fields}, _GROUP), **_judged_of(fields))
 
 
 def _partition_fields(state: PartitionState) -> dict[str, Field | None]:
@@ -113,7 +113,7 @@ def _judged_of(fields: Mapping[str, Field]) -> dict[str, Any]:
     return {
         "evaluation": Evaluation(status, str(fields.get("reason", "")), **_stored(fields, ("last_ms",))),
         "time_lag": TimeLag(**_stored(fields, TimeLag._fields)) if "seconds" in fields else None,
-        "rates": Rates(**_stored(fields, Rates._fields)) if "produced" in fields else None,
+        "rates": Rates(**_stored(fields, Rates._fields)) if fields.keys() >= set(Rates._fields) else None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +11,15 @@ from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
+from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, group_offsets
 from tallystream_dashboards.lag.collector.recorder import spans
 from tallystream_dashboards.lag.offsets import PartitionOffsets
-from tallystream_dashboards.lag.samples import OffsetSample
+from tallystream_dashboards.lag.samples import OffsetSample, Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState, group_state, keep_since
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_partition
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS, SLOT_MS
-from tallystream_dashboards.lag.time_lag import TimeLag
+from tallystream_dashboards.lag.time_lag import EndOffsetHistory, TimeLag, worst
 
 NOW = 1_000_000
 RULES = Rules(window_s=100, allowed_lag=3, err_age_s=60)
@@ -162,3 +164,40 @@ def test_a_status_lasts_until_it_changes_or_the_group_is_gone(status: Status, go
     before = GroupState("g", Evaluation(status, "Before."), seen_ms=NOW - 1, since_ms=5, gone=gone)
     assert keep_since(state, before).since_ms == since_ms
     assert keep_since(state, None).since_ms == NOW
+
+
+def test_the_bounds_of_what_is_shown_as_time() -> None:
+    """A second is no less than one. An age of at least 0 s is not unknown. Ages are known for an hour."""
+    assert time_to_catch_up([Backlog(10, (Rates(5, 15), Rates(5, 15)))], ok=False) == CatchUp("1 s", 1.0, 1.0)
+    assert worst([TimeLag(0, exact=False), None]) == TimeLag(0, exact=False)
+    assert worst([TimeLag(0), None]) is None
+    history = EndOffsetHistory()
+    for number in range(720):
+        history.add(number * 10_000, number)
+    found = history.time_lag(0, now_ms=7_190_000)
+    assert found == TimeLag(3610, exact=False)
+    assert history.time_lag(519, now_ms=7_190_000) == TimeLag(2000)
+
+
+def test_a_long_history_keeps_its_precision() -> None:
+    """Of steady growth every age is exact, although only ten observations are kept."""
+    history = EndOffsetHistory()
+    for number in range(300):
+        history.add(number * 1000, number * 10, limit=10)
+        assert len(history) <= 10
+    for committed in range(0, 2990, 5):
+        found, age_s = history.time_lag(committed, now_ms=299_000), (2990 - committed) / 10
+        assert found is not None
+        assert found == TimeLag(age_s) if found.exact else found.seconds <= age_s
+
+
+def test_a_group_that_was_read_in_part_keeps_what_is_known_of_its_members() -> None:
+    """They are those of the last description. A stale partition makes the time to catch up unknown."""
+    rounds, known = Rounds(), group("g", (9, 9), members=2)
+    partly = replace(known, complete=False)
+    for offsets, members in ((known, 2), (replace(partly, members=None, state=""), 2), (replace(partly, members=3), 3)):
+        rounds.points(round_of(offsets), NOW)
+        assert [one.members for one in rounds.states] == [members]
+    ok = PartitionState("t", 0, Evaluation(Status.OK, "The lag is 0."), lag=0)
+    assert group_state("g", [ok], [], seen_ms=NOW).catch_up.drain == "now"
+    assert group_state("g", [ok, replace(ok, partition=1, stale=True)], [], seen_ms=NOW).catch_up == UNKNOWN

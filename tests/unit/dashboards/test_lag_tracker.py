@@ -252,6 +252,7 @@ def test_a_group_that_stopped_names_an_open_transaction(members: int, open_from:
     assert only(state).evaluation.status is (Status.STALL if members else Status.STOP)
     text = "A transaction is open from offset 5 on: consumers with read_committed do not read beyond it."
     assert (text in state.evaluation.reason) == is_open
+    assert ("transaction" in state.evaluation.reason) == is_open
 
 
 def test_stored_partitions_have_the_collectors_reasons(store: LocalStore, reader: LocalStore) -> None:

@@ -11,7 +11,7 @@ from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.limits import MAX_SHARDS, TableSettings
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.table.sum_tags import SumTags
 
-MAX_SHARDS = 1024
 MIN_TABLE_BYTES = 10 << 20
 
 LOW = "low"

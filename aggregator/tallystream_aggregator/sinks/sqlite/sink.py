@@ -41,6 +41,8 @@ SELECT field, ts, value FROM points WHERE series = ? AND field = ? AND ts < ? OR
 """
 _WINDOW = "SELECT field, ts, value FROM points WHERE series = ? AND ts >= ? AND ts < ? AND field IN ({}) ORDER BY ts"
 
+_Value = tuple[str, int, Any]
+
 _decode_tags = json_decoder(dict[str, str])
 
 
@@ -120,7 +122,7 @@ class LocalStore:
             ConfigError: the file is not a store, or a store of another version.
             SinkUnavailableError: the file can't be read now.
         """
-        return sorted(name for (name,) in self._rows("SELECT DISTINCT measurement FROM series", ()))
+        return sorted(name for (name,) in self._rows(tuple[str], "SELECT DISTINCT measurement FROM series", ()))
 
     def read(
         self,
@@ -145,17 +147,20 @@ class LocalStore:
         found: list[Series] = []
         # Filtered in SQL first, so that of thousands of series only possible matches are decoded.
         sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
-        for number, text in self._rows(_SERIES + " AND instr(tags, ?)" * len(sieve), (measurement, *sieve)):
+        query = _SERIES + " AND instr(tags, ?)" * len(sieve)
+        for number, text in self._rows(tuple[int, str], query, (measurement, *sieve)):
             with translated_errors(self._path):
                 own = _decode_tags(text)
             if tags and not tags.items() <= own.items():
                 continue
             rows = []
             for name in names if last_before else ():
-                rows += self._rows(_BEFORE, (number, name, start_ms))
-            rows += self._rows(window, (number, start_ms, end_ms, *names))
+                rows += self._rows(_Value, _BEFORE, (number, name, start_ms))
+            rows += self._rows(_Value, window, (number, start_ms, end_ms, *names))
             series = {name: Series(measurement, own, name) for name in names}
             for name, ts_ms, value in rows:
+                if value is None:
+                    continue  # only a damaged file has it
                 series[name].times_ms.append(ts_ms)
                 series[name].values.append(value != b"\0" if isinstance(value, bytes) else value)
             found += [one for one in series.values() if one.times_ms]
@@ -194,13 +199,14 @@ class LocalStore:
             connection.execute(_OLD_POINTS, (*LAG_MEASUREMENTS, self._lag, self._swept_ms - self._retention_ms))
             connection.execute(_EMPTY_SERIES)
 
-    def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    def _rows(self, kind: Any, query: str, values: tuple[object, ...]) -> list[Any]:
         with translated_errors(self._path):
             if self._reading is None:
                 self._reading = open_existing(self._path)
                 if self._reading is None:
                     return []
-            return self._reading.execute(query, values).fetchall()
+            # SQLite checks no type: a damaged file may have anything anywhere.
+            return msgspec.convert(self._reading.execute(query, values).fetchall(), list[kind])
 
 
 def _values(connection: sqlite3.Connection, points: Iterable[Point]) -> Iterator[tuple[int, int, str, Field | bytes]]:

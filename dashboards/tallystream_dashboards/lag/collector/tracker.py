@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tallystream_aggregator.times import DAY_MS
 from tallystream_dashboards.lag.catch_up import Backlog
-from tallystream_dashboards.lag.reader import last_round_ms, read_groups, read_partitions, read_samples
+from tallystream_dashboards.lag.reader import last_round_ms, own, read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
@@ -132,7 +132,8 @@ class LagTracker:
         now_ms = round(self._clock() * 1000)
         # Later rounds are of a clock that was set back since. A clock that is days behind may not be set yet.
         self._newest_ms = last_round_ms(store, at_ms=now_ms + DAY_MS) or 0
-        for one in store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1):
+        ends = store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1)
+        for one in own(ends, "topic", "partition"):
             history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())
             for ts_ms, end in zip(one.times_ms, one.values, strict=True):
                 history.add(ts_ms, int(end))

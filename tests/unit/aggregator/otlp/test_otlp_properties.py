@@ -271,3 +271,90 @@ def test_records_of_extremes(value: bytes) -> None:
     An attribute of the resource without a name.
     """
     check([value])
+
+
+def _tagged(number_of_tags: int, **more: Any) -> dict[str, Any]:
+    return {f"tag-{tag}": "x" for tag in range(number_of_tags - len(more))} | more
+
+
+def _buckets_of(tags: dict[str, Any]) -> pb.Metric:
+    point = pb.HistogramDataPoint(
+        start_time_unix_nano=BEGIN_NS,
+        time_unix_nano=BEGIN_NS + SECOND_NS,
+        count=2,
+        bucket_counts=[1, 1],
+        explicit_bounds=[5],
+        attributes=attributes(**tags),
+    )
+    data = pb.Histogram(data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE)
+    return pb.Metric(name="h", histogram=data)
+
+
+DAY_NS = 86_400 * SECOND_NS
+EDGES = {
+    "start 1": (counter("n", number(5, start_ns=1)), 0),
+    "no start": (counter("n", number(5, start_ns=0)), 1),
+    "a point twice": (counter("n", number(5), number(5)), 1),
+    "start in centuries": (counter("n", number(5, start_ns=2**63 - 1)), 1),
+    "start beyond 63 bits": (counter("n", number(5, start_ns=2**63)), 1),
+    "no time": (counter("n", number(5, time_ns=0)), 1),
+    "gauge without a start": (gauge("g", number(5, start_ns=0)), 0),
+    "a day ahead": (counter("n", number(5, time_ns=BEGIN_NS + DAY_NS)), 0),
+    "more than a day ahead": (counter("n", number(5, time_ns=BEGIN_NS + DAY_NS + 1_000_000)), 1),
+    "32 tags": (counter("n", number(5, attributes=attributes(**_tagged(32)))), 0),
+    "33 tags": (counter("n", number(5, attributes=attributes(**_tagged(33)))), 1),
+    "buckets with 31 tags": (_buckets_of(_tagged(30)), 0),
+    "buckets with 32 tags": (_buckets_of(_tagged(32)), 1),
+    "buckets with a tag bounds": (_buckets_of({"bounds": "x"}), 1),
+    "largest count": (counter("n", number(2**63 - 1)), 0),
+    "count below 0": (counter("n", number(-1)), 1),
+    "largest gauge": (gauge("g", number(2**63 - 1)), 0),
+    "name of 512": (counter("n" * 512, number(5)), 0),
+    "name of 513": (counter("n" * 513, number(5)), 1),
+}
+
+
+@pytest.mark.parametrize(("metric", "refused"), EDGES.values(), ids=EDGES)
+def test_verify_refuses_what_the_table_refuses(metric: pb.Metric, refused: int) -> None:
+    """Each bound of a point is in the table and in verify, to the same number. Other metrics of the record count."""
+    resource = resource_metrics([metric, counter("other", number(7))], service__name="shop", service__instance__id="1")
+    value = encode(resource)
+    changes = run(Table(State(), SETTINGS), [Record(TOPIC, 0, 0, BEGIN_NS // 1_000_000, b"x", value)])
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    letters = replay.apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
+    assert (len(changes.dead), len(letters)) == (refused, refused)
+    wanted = {(total.metric[1], total.metric[2]): total.count for total in changes.totals}
+    found = {
+        (name, kind): fields.get("count") for (_, kind, name, _), fields in replay.sums().items() if kind != "instances"
+    }
+    assert found == wanted
+    assert wanted[("other", "counter")] == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        (encode(resource_metrics([counter("n", *[number(-1)] * 10)], service__name="a")), 10),
+        (encode(resource_metrics([counter("n", *[number(-1)] * 11)], service__name="a")), 11),
+        (encode(resource_metrics([counter("n", *[number(-1)] * 12)], service__name="a")), 11),
+    ],
+    ids=["10 letters", "11 letters", "12 letters"],
+)
+def test_verify_has_the_limits_of_a_record_that_the_table_has(value: bytes, refused: int) -> None:
+    """A record makes ten dead letters about single points, and one with the number of the others."""
+    record = Record(TOPIC, 0, 0, BEGIN_NS // 1_000_000, b"x", value)
+    letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
+    assert (len(run(Table(State(), SETTINGS), [record]).dead), len(letters)) == (refused, refused)
+
+
+@pytest.mark.parametrize(("resources", "refused"), [(114, 0), (115, 1)])
+def test_a_record_may_have_so_many_resources_whatever_was_read_before(resources: int, refused: int) -> None:
+    """That the process knows the resource from another record does not change the limit, which verify has too."""
+    known = encode(pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=[counter("n", number(1))])]))
+    records = [Record(TOPIC, 0, at, BEGIN_NS // 1_000_000, b"x", known) for at in (0, 1)]
+    value = encode(*[pb.ResourceMetrics()] * resources)
+    table = Table(State(), SETTINGS)
+    run(table, records)
+    after = run(table, [Record(TOPIC, 0, 2, BEGIN_NS // 1_000_000, b"x", value)])
+    letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
+    assert (len(after.dead), len(letters)) == (refused, refused)
