@@ -36,6 +36,9 @@ _PAGE = 1 << _PAGE_BITS
 _SPREAD = 4
 """Runs are added up together if the buckets from the first to the last one are at most so many times theirs."""
 
+_FEW = 256
+"""Up to so many buckets, a sketch is read faster without arrays."""
+
 _GAP = 64
 """Empty buckets from which on a merged sketch leaves them out."""
 
@@ -111,6 +114,21 @@ class NotEmpty(NamedTuple):
 
 
 _EMPTY = NotEmpty(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+
+
+def _of_runs(runs: Sequence[record.Buckets]) -> NotEmpty:
+    """Return the buckets of a sketch that have values."""
+    found = [_EMPTY]
+    for run in runs:
+        counts = np.frombuffer(run.counts, _TYPES[run.width]).astype(np.uint64)
+        places = np.flatnonzero(counts)
+        found.append(NotEmpty(places + run.offset, counts[places]))
+    return NotEmpty._make(map(np.concatenate, zip(*found, strict=True)))
+
+
+def _buckets(runs: Sequence[record.Buckets]) -> int:
+    """Return the number of buckets of a sketch from the first to the last one."""
+    return runs[-1].offset + len(runs[-1].counts) // runs[-1].width - runs[0].offset if runs else 0
 
 
 class Total(NamedTuple):
@@ -300,16 +318,21 @@ class MergedSketch:
         """
         if self.missing:
             return None
-        if self.only is not None:
-            sketch = Sketch.decode(self.only)
-            if sketch.positive.counts or sketch.negative.counts:
-                return sketch
-        found = self.not_empty()
+        if self.only is None:
+            found, zeros = self.not_empty(), self.zeros
+        else:
+            of, zeros = self.only, self.only.zero_count
+            if _buckets(of.positive) + _buckets(of.negative) <= _FEW:
+                sketch = Sketch.decode(of)
+                if sketch.positive.counts or sketch.negative.counts:
+                    return sketch
+            sides = {(of.scale, 1): _of_runs(of.positive), (of.scale, -1): _of_runs(of.negative)}
+            found = {side: part for side, part in sides.items() if len(part.counts)}
         scale = min((scale for scale, _ in found), default=0)
         while any(_width(found, sign, scale) > MAX_BUCKETS for sign in (1, -1)):
             scale -= 1
         parts = _at_scale(found, 1, scale), _at_scale(found, -1, scale)
-        return Total(scale, self.zeros, *parts) if found or self.zeros else None
+        return Total(scale, zeros, *parts) if found or zeros else None
 
 
 def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int:
