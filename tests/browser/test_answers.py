@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page
 
-from support.browser import OVERFLOWS, TIMEOUT_MS, until_chart, until_complete
+from support.browser import OVERFLOWS, TIMEOUT_MS, until_chart, until_complete, until_sortable
 from support.wait import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -79,6 +79,7 @@ def test_a_phone_sorts_and_has_a_line_for_each_group_that_is_ok(
         drawn(page)
         names = page.get_by_role("table", name="Consumer groups").get_by_role("rowheader")
         assert names.all_inner_texts()[:2] == ["audit", "billing"]
+        until_sortable(page, "groups")
         page.get_by_role("columnheader", name="Lag", exact=True).get_by_role("button").click(timeout=TIMEOUT_MS)
         wait_until(lambda: names.all_inner_texts()[:2] == ["billing", "audit"], 20, "the largest lag is first")
         rows = page.get_by_role("row")

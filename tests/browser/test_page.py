@@ -11,7 +11,18 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
+from support.browser import (
+    SCREENSHOTS,
+    TIMEOUT_MS,
+    cells,
+    screenshot,
+    statuses,
+    tile,
+    until,
+    until_chart,
+    until_row,
+    until_sortable,
+)
 from support.lag import Rounds, group, round_of
 from support.page_history import History, counter_point
 from support.wait import wait_until
@@ -276,6 +287,7 @@ def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_
         before = names()
         assert before == ["audit", "billing", "old", "tallystream-aggregator", "tallystream-shipper"]
         column = page.locator(".st-key-groups-table").get_by_role("button", name="Time lag")
+        until_sortable(page, "groups")
         column.click()
         by_time = ["billing", "audit", "tallystream-aggregator", "tallystream-shipper", "old"]
         wait_until(lambda: names() == by_time, 20, "the oldest record is first")
@@ -293,6 +305,7 @@ def test_a_click_on_a_column_sorts(spec: str, sink: Sink, serve: Callable, open_
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="billing").click()
         table = page.locator(".st-key-partitions-table")
+        until_sortable(page, "partitions")
         table.get_by_role("button", name="Partition").click()
         head = table.get_by_role("columnheader", name="Partition")
         wait_until(lambda: head.get_attribute("aria-sort") == "descending", 20, "another view's table is sorted")

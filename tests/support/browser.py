@@ -53,6 +53,11 @@ def until_row(page: Page, key: str, *row: str) -> None:
     )
 
 
+def until_sortable(page: Page, key: str) -> None:
+    """Wait until a click on a column sorts the table: its script is loaded after the table is drawn."""
+    page.locator(f".st-key-{key}-table th[aria-sort=none]").first.wait_for(state="attached", timeout=TIMEOUT_MS)
+
+
 def statuses(page: Page) -> list[list[str]]:
     """Return group, status and lag of each row."""
     return [row[:3] for row in cells(page, "groups-table")[1:]]
