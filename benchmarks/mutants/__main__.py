@@ -30,6 +30,7 @@ PACKAGES = {
         ["reporter/tallystream/kafka/life.py", "reporter/tallystream/kafka/parts.py"],
         [
             "tests/unit/reporter/test_lives.py",
+            "tests/unit/reporter/test_parts.py",
             "tests/unit/reporter/test_kafka_*.py",
             "tests/unit/reporter/test_interrupted.py",
             "tests/unit/reporter/test_default_registry.py",

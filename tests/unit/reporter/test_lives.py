@@ -1,18 +1,14 @@
-"""Lives and their parts: what is published together is what was counted."""
+"""Lives: what is published in all of them is what was counted."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from tallystream import MetricRegistry
 from tallystream.kafka.life import LifeHistory, PendingRecord
-from tallystream.kafka.parts import Parts, parts_for
-from tallystream.record import Counter, Histogram, Metric, Snapshot, decode
+from tallystream.record import Counter, Snapshot, decode
 from tallystream.testing import ManualClock
 from tallystream.ulid import ulid_ms
 
@@ -201,208 +197,18 @@ def test_a_clock_that_is_days_off_costs_one_life(wall_ms: int) -> None:
     assert not lives.has(first)
 
 
-LIMIT = 20_000
-
-
-def counters(names: list[str], count: int = 1) -> list[Metric]:
-    return [Counter(name=name, count=count) for name in names]
-
-
-class Reports:
-    """A registry that is reported in records of at most `LIMIT` bytes, and the records that arrived."""
-
-    def __init__(self) -> None:
-        self.clock, self.registry = ManualClock(), MetricRegistry("app")
-        self.lives = LifeHistory("app", max_bytes=LIMIT)
-        self.snapshots: list[Snapshot] = []
-
-    def report(self, result: str = "acknowledged", *, final: bool = False) -> None:
-        """Report once; the record arrives if the delivery is `acknowledged` or `failed`, not if it is `unsent`."""
-        metrics, groups = self.registry.snapshot(), self.registry.groups()
-        for pending in self.lives.prepare(metrics, self.clock.wall_ms(), final=final, groups=groups):
-            assert len(pending.value) <= LIMIT
-            if result != "unsent":
-                self.snapshots.append(pending.snapshot)
-            if result == "acknowledged":
-                self.lives.acknowledged(pending, self.clock.wall_ms(), self.clock.wall_ms())
-            else:
-                self.lives.failed(pending, never_sent=result == "unsent")
-
-    def report_all(self) -> list[Snapshot]:
-        """Report until no metric is missing, and return the last report's snapshots."""
-        begin = len(self.snapshots)
-        self.report()
-        if self.lives.incomplete:
-            begin = len(self.snapshots)
-            self.report()
-        assert not self.lives.incomplete
-        return self.snapshots[begin:]
-
-    def rows(self) -> dict[tuple[str, str], int]:
-        """Return the counts by life and metric; assert that no metric changes its part within a life."""
-        rows: dict[tuple[str, str], int] = {}
-        parts: dict[tuple[str, str], int] = {}
-        for snapshot in self.snapshots:
-            for metric in snapshot.metrics:
-                if isinstance(metric, Counter):
-                    row = snapshot.life, metric.name
-                    assert parts.setdefault(row, snapshot.part) == snapshot.part
-                    assert rows.get(row, 0) <= metric.count
-                    rows[row] = metric.count
-        return rows
-
-
-ROUND = st.tuples(
-    st.integers(0, 120), st.sampled_from(["unsent", "failed", "acknowledged"]), st.booleans(), st.booleans()
-)
-
-
-@examples(50)
-@given(st.lists(ROUND, max_size=8), st.randoms(use_true_random=False))
-def test_sums_are_exact_when_metrics_outgrow_their_parts(
-    rounds: list[tuple[int, str, bool, bool]], chance: random.Random
-) -> None:
-    """Metrics are created, counted and colocated between reports that succeed or fail: each is counted once.
-
-    Metrics that are colocated are in one part.
-    """
-    reports = Reports()
-    made = [reports.registry.counter("first")]
-    for number, result, together, final in rounds:
-        made += [reports.registry.counter(f"{len(made) + new:060}") for new in range(number)]
-        for counter in chance.sample(made, k=min(20, len(made))):
-            counter.inc(chance.randint(1, 9))
-        if together:
-            reports.registry.colocate(*chance.sample(made, k=min(2, len(made))))
-        reports.report(result, final=final)
-    last = reports.report_all()
-    parts = {metric.identity: snapshot.part for snapshot in last for metric in snapshot.metrics}
-    groups = reports.registry.groups()
-    assert all(parts[identity] == parts[group] for identity, group in groups.items())
-    rows = reports.rows()
-    for counter in made:
-        assert sum(count for (_, name), count in rows.items() if name == counter.name) == counter.count
-
-
-def test_metrics_are_spread_over_all_parts() -> None:
-    """Each of five parts has between half and twice its share of a hundred metrics."""
-    split = Parts(5).split(counters([f"metric.{number}" for number in range(100)]))
-    assert sorted(split) == [0, 1, 2, 3, 4]
-    assert all(10 <= len(part) <= 40 for part in split.values())
-
-
-def test_records_are_at_most_half_full_at_first() -> None:
-    """The size includes what the sketches of histograms may grow to."""
-    names = [f"{number:080}" for number in range(100)]
-    assert parts_for(counters(names), 1_000_000) == 1
-    assert parts_for(counters(names), 10_000) == 3
-    assert parts_for([Histogram(name=name, count=0) for name in names], 100_000) == 7
-
-
-def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
-    """All parts have the same life, which ends when all final records are acknowledged."""
-    clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
-    lives = LifeHistory("app", max_bytes=LIMIT)
-    first = lives.prepare(counters(names), clock.wall_ms())
-    assert len(first) == 3
-    assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
-    assert all(len(pending.value) <= LIMIT for pending in first)
-    assert sorted(m.name for o in first for m in o.snapshot.metrics) == sorted(names)
-    lives.failed(first[0], never_sent=True)
-    for pending in first[1:]:
-        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-    assert [lives.has(pending) for pending in first] == [False] + [True] * (len(first) - 1)
-    final = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
-    assert {o.snapshot.seq for o in final} == {2}
-    for pending in final[1:]:
-        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
-    lives.failed(final[0])
-    [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
-    assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
-
-
-def test_the_first_life_has_room_to_grow() -> None:
-    """A registry that fills more than half of a record is split at once, so that it can double in its life."""
-    reports = Reports()
-    for number in range(150):
-        reports.registry.counter(f"{number:060}").inc()
-    reports.report()
-    assert [snapshot.part for snapshot in reports.snapshots] == [0, 1]
-    for number in range(100):
-        reports.registry.counter(f"new-{number:060}").inc()
-    reports.report()
-    assert len({snapshot.life for snapshot in reports.snapshots}) == 1
-
-
-def test_a_life_that_outgrows_its_parts_is_followed_by_one_with_twice_as_many() -> None:
-    """Its size alone would give it as many parts as before, and one of them would be too large again."""
-    reports = Reports()
-    made = [reports.registry.counter(f"{number:060}") for number in range(300)]
-    reports.report()
-    assert len(reports.snapshots) == 3
-    reports.registry.colocate(*made[:160])
-    assert parts_for(reports.registry.snapshot(), LIMIT) == 3
-    last = reports.report_all()
-    assert len({snapshot.life for snapshot in last}) == 1
-    assert max(snapshot.part for snapshot in last) == 5
-    assert sum(len(snapshot.metrics) for snapshot in last) == 300
-
-
-@pytest.mark.parametrize(("together", "most_parts"), [(190, 1024), (160, 3)], ids=["too large", "too many parts"])
-def test_a_group_that_more_parts_do_not_help_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, together: int, most_parts: int
-) -> None:
-    """It has almost the size of a record, or there are as many parts as there may be. All other metrics follow."""
-    monkeypatch.setattr("tallystream.kafka.life.MAX_PARTS", most_parts)
-    reports = Reports()
-    made = [reports.registry.counter(f"{number:060}") for number in range(300)]
-    reports.registry.colocate(*made[:together])
-    for _ in range(2):
-        reports.report()
-    assert len(reports.lives.errors) == 1
-    assert reports.lives.incomplete
-    assert {snapshot.part for snapshot in reports.snapshots} <= {0, 1, 2}
-    assert {metric.name for metric in reports.snapshots[-1].metrics} <= {one.name for one in made[together:]}
-    assert len(reports.rows()) == 300 - together
-
-
 def test_a_life_lasts_as_long_as_its_records_are_timely() -> None:
     """Each record has the append time of the last one that was acknowledged, so 40 days of reports are one life."""
     clock, lives = ManualClock(), LifeHistory("app")
     appended, found = None, set()
     for number in range(1, 43):
-        [pending] = lives.prepare(counters(["c"], number), clock.wall_ms())
+        [pending] = lives.prepare([Counter(name="c", count=number)], clock.wall_ms())
         assert (pending.snapshot.prev, pending.snapshot.seq) == (appended, number)
         appended = clock.wall_ms() + 7
         lives.acknowledged(pending, appended, clock.wall_ms())
         found.add(pending.snapshot.life)
         clock.advance(23 * 3600)
     assert len(found) == 1
-
-
-def test_a_new_life_is_due_when_the_last_one_has_ended() -> None:
-    """It has not ended while a final record of it is in flight, or has failed. Then the next report comes first.
-
-    After a life that was ended by the application, none is due.
-    """
-    names = [f"{number:060}" for number in range(300)]
-    lives = LifeHistory("app", max_bytes=LIMIT)
-    [first] = lives.prepare(counters(names[:1]), 0)
-    lives.acknowledged(first, 0, 0)
-    for is_delivered in (False, True):
-        [final] = lives.prepare(counters(names), 0)
-        assert (final.snapshot.final, final.snapshot.metrics) == (True, [])
-        assert not lives.new_life_due
-        if is_delivered:
-            lives.acknowledged(final, 0, 0)
-        else:
-            lives.failed(final)
-        assert lives.new_life_due == is_delivered
-    ready = lives.prepare(counters(names), 0, final=True)
-    assert first.snapshot.life not in {pending.snapshot.life for pending in ready}
-    for pending in ready:
-        lives.acknowledged(pending, 0, 0)
-    assert not lives.new_life_due
 
 
 @pytest.mark.parametrize(("now_ms", "ts"), [(1_700_000_000_000, 1_700_000_000_000), (-5, 0)])
@@ -416,12 +222,3 @@ def test_a_record_without_metrics_tells_that_the_instance_lives(now_ms: int, ts:
     assert (snapshot.prev, snapshot.final, snapshot.metrics) == (None, False, [])
     assert (ulid_ms(snapshot.life), decode(pending.value)) == (ts, snapshot)
     assert not LifeHistory("app").has(pending)
-
-
-def test_a_life_of_several_parts_begins_without_metrics() -> None:
-    """They were removed when the life had outgrown its part. The record tells that the instance lives."""
-    lives = LifeHistory("app", max_bytes=LIMIT)
-    for metrics in (counters(["a"]), counters([f"{number:060}" for number in range(300)]), []):
-        [pending] = lives.prepare(metrics, 0)
-        lives.acknowledged(pending, 0, 0)
-    assert (pending.snapshot.part, pending.snapshot.seq, pending.snapshot.metrics) == (0, 1, [])

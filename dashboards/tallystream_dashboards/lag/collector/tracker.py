@@ -54,8 +54,7 @@ class Round:
     """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
     `ts_ms` is when the ends were answered, `before_ms` when those of the newest round before it were, and `took_s` the
-    duration of the round. `records` are the newest points of what
-    became of the records of each consumer.
+    duration of the round. `records` are the points that say what became of the records of each consumer.
     """
 
     states: tuple[GroupState, ...]
