@@ -64,7 +64,7 @@ def test_what_an_unclean_election_loses_is_named(tmp_path: Path) -> None:
             assert code == 1, aggregator.output()
             errors.append(last_line(aggregator.output()))
         verified = run("verify", "--bootstrap-servers", servers, "--topic-prefix", topics.prefix)
-        assert verified.returncode == 2, verified.stdout
+        assert verified.returncode == 3, verified.stdout
         errors.append(last_line(verified.stderr))
         print(*errors, sep="\n")  # noqa: T201
         now = {record.offset: record for record in read_topic(servers, topics.metrics)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.instances import INSTANCES_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,16 @@ LAG_MEASUREMENTS = (
     "tallystream.records",
 )
 """The measurements of the lag collector. The shipper writes all others."""
+
+EVENTS = "tallystream.events"
+"""The measurement of restarts and other events."""
+
+
+def is_sum(measurement: str) -> bool:
+    """Return whether a measurement of the store has the sums of a metric, by its name."""
+    others = (EVENTS, INSTANCES_NAME, *LAG_MEASUREMENTS)
+    return measurement not in others and not measurement.startswith(INSTANCE_PREFIX)
+
 
 _PREFIX = "tag_"
 

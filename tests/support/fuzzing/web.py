@@ -10,7 +10,7 @@ from unittest import mock
 
 from support.fuzzing.stores import NOW_MS, empty_path, history
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.health.server import AllowedHosts, HealthServer, Response, _Handler
+from tallystream_aggregator.http_server import AllowedHosts, HealthServer, Response, _Handler
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards.lag.collector.http_api import LagApi
