@@ -228,6 +228,7 @@ class ShardLoop(EpochLoop):
     def _require_uncut(self, marks: Marks) -> None:
         """Require that the logs up to these marks are those that were read."""
         for place, cut in cuts(self._broker, marks).items():
+            self._require_same(self._broker.topic_ids([place.topic]))
             raise LostRecordsError(place, marks[place].offset + 1, bounds_of(self._broker, place), cut)
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
