@@ -13,7 +13,6 @@ import pytest
 from benchmarks.aggregator.live import latencies, longest_gap
 from benchmarks.aggregator.load import UpdateSlice
 from benchmarks.aggregator.watch import Arrival
-from benchmarks.limits import __main__ as limits
 from benchmarks.limits.__main__ import inputs
 from benchmarks.limits.measuring import BYTES, cost
 
@@ -69,14 +68,6 @@ def test_there_are_two_hundred_inputs_of_every_parser() -> None:
         *("snapshot", "sketch", "short form", "forget", "tombstone", "clock", "unreadable"),
         *("OTLP protobuf", "OTLP JSON", "OTLP sketch", "OTLP histogram"),
     }
-
-
-def test_only_what_is_documented_may_be_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams with a start time each are: a point makes a life with a row, a sum and perhaps an event."""
-    arguments = ["--only", "OTLP protobuf: 1000 streams, each after"]
-    assert limits.main(arguments) == 0
-    monkeypatch.setattr(limits, "DOCUMENTED", {"streams": (1_000.0, 10.0)})
-    assert limits.main(arguments) == 1
 
 
 def test_a_bound_of_a_histogram_costs_little() -> None:

@@ -100,22 +100,6 @@ def test_the_modules_that_a_value_passes_exist() -> None:
     assert not [name for name in named if importlib.util.find_spec(name) is None]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/running.md"])
-def test_the_setup_comes_before_the_commands_of_the_environment(page: str) -> None:
-    """A user who follows a page from its start has `.venv/bin/tallystream` before it is used."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert "make setup" in text.partition(".venv/bin/tallystream")[0]
-
-
-INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## 1. ")[2].partition("\n## 2. ")[0]
-
-
-def test_the_reporter_can_be_installed_alone() -> None:
-    """An application needs one package, and the page has the command that installs only it."""
-    commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)
-    assert "pip install tallystream" in commands
-
-
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 

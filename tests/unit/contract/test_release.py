@@ -13,7 +13,7 @@ import pytest
 from support.fuzzing.stores import NOW_MS
 from support.fuzzing.topics import pairs
 from support.lag import Rounds, group, round_of
-from support.release import FOLDER, RULES, reported
+from support.release import FOLDER, RULES, reported, topic
 from support.replayed import TopicRecord, fields_of, replay
 from support.runs import require_all_sums
 from support.simulation.checkpoints import Batch
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Json = dict[str, Any]
-
-
-def topic() -> list[TopicRecord]:
-    """Return the records on its topic. Its aggregator had read the first half."""
-    return [msgspec.json.decode(line, type=TopicRecord) for line in (FOLDER / "topic").read_bytes().split(b"\n")]
 
 
 def positions_row() -> positions.PositionsRow:

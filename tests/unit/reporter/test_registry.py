@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from importlib.metadata import version
 from typing import Any
@@ -24,19 +23,6 @@ def test_a_name_with_tags_is_one_object(registry: MetricRegistry) -> None:
     assert registry.counter("c", tags={"b": "2", "a": "1"}) is one
     assert registry.counter("c") is not one
     assert one.identity == ("c", "counter", (("a", "1"), ("b", "2")))
-
-
-def test_threads_get_the_same_object(registry: MetricRegistry) -> None:
-    """Threads that request the same new metric at once get one object, so that no count is lost."""
-    barrier = threading.Barrier(8)
-
-    def ask(_: int) -> object:
-        barrier.wait()
-        return [registry.counter(f"c{i}") for i in range(200)]
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(ask, range(8)))
-    assert all(result == results[0] for result in results)
 
 
 def test_a_name_with_another_type_is_an_error_that_names_both(registry: MetricRegistry) -> None:

@@ -153,9 +153,12 @@ def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
         counter("b", number(1, restarted_ns + 80_000, restarted_ns + SECOND_NS)),
         counter("a", number(1, restarted_ns, restarted_ns + SECOND_NS)),
     ]
-    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late)))
-    assert changes.events == []
-    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)))
+    values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)]
+    assert apply(*values[:2]).events == []
+    changes, replay = apply(*values), Replay(Settings(otlp_topics=(TOPIC,)))
+    for value, restarts in zip(values, (0, 0, 1), strict=True):
+        assert replay.apply(f"{TOPIC}:0", LATER_NS // 10**6, None, value) == []
+        assert len(replay.noted.events) == restarts
     assert [event.kind for event in changes.events] == ["restart"]
     assert sums_of(changes)["counter a"] == {"count": 3}
 
@@ -275,6 +278,9 @@ def test_distributions_have_baselines() -> None:
     assert nothing["buckets", "e"] == {"count": 0}
     fallen = summed(distributions(10, 30, 30, low=2), distributions(14, 30, 40, low=1))
     assert fallen["buckets", "e"] == {"count": 4}, "one bucket has less than before the stream began"
+    assert "p50" in summed(distributions(0, 30, 30), distributions(14, 30, 40))["histogram", "x"], (
+        "it counts all values"
+    )
 
 
 def stored(table: Table) -> Table:

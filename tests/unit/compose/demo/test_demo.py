@@ -17,7 +17,6 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
 from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_cli.demo import journal
-from tallystream_cli.demo.events import ROWS, Flight, read_events
 from tallystream_cli.demo.journal import Line, Span
 from tallystream_cli.demo.results import Duplicates, Found, Row, differences, exact, rows
 from tallystream_cli.demo.run import DemoSettings, Display, as_dict, as_text
@@ -26,38 +25,12 @@ from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare import Counted, Place, Range
 
 
-def test_the_first_event() -> None:
-    """It is the first flight of 2013. Its key is carrier and number, and its delays are integers, in minutes."""
-    first = read_events(1)[0]
-    assert first.key == b"UA1545"
-    flight = msgspec.json.decode(first.value, type=Flight)
-    assert (flight.origin, flight.dest, flight.delay, flight.arr_delay) == ("EWR", "IAH", 2, 11)
-
-
-def test_a_cancelled_flight_has_no_delay() -> None:
-    """A missing delay is left out; it is not 0."""
-    delays = [msgspec.json.decode(event.value, type=Flight).delay for event in read_events(2000)]
-    assert None in delays
-    assert 0 in delays
-
-
-def test_all_rows_are_read() -> None:
-    """There are 336,776 events."""
-    assert len(read_events()) == ROWS
-
-
 def _text(*lines: Line) -> bytes:
     return b"".join(line.text() for line in lines)
 
 
 def _processed(*spans: Span) -> Line:
     return Line("processed", list(spans))
-
-
-def test_records_that_two_processes_process_are_repeated() -> None:
-    """`repeated` is the difference of all records and the different ones."""
-    both = journal.parse(_text(_processed((0, 0, 10), (1, 0, 5)))) + journal.parse(_text(_processed((0, 4, 12))))
-    assert (journal.records(both), journal.different(both), journal.repeated(both)) == (23, 17, 6)
 
 
 def test_lines_are_chosen_by_their_kind() -> None:
@@ -242,12 +215,6 @@ def test_the_number_of_events() -> None:
     assert DemoSettings().number == 1_010_328
     assert DemoSettings(quick=True).number == 100_000
     assert DemoSettings(quick=True, events=50_000).number == 50_000
-
-
-def test_too_few_events_are_rejected() -> None:
-    """They would all be processed before the kill."""
-    with pytest.raises(ConfigError, match="--events: 5"):
-        DemoSettings(events=5)
 
 
 def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
