@@ -13,16 +13,17 @@ from support.aggregator import Aggregator
 from support.cluster.brokers import KafkaCluster
 from support.commands import run
 from support.exactness import assert_as_acknowledged, assert_exact
-from support.faults import OUTAGE_S, STOP_S, last_line
+from support.faults import last_line
 from support.fleet import Fleet
 from support.kafka import read_topic
 from support.replayed import TopicRecord
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 LEADER, FOLLOWER = 1, 2
+LIMIT_S = 300.0
 LOST = re.compile(r"lost the offsets (\d+) to (\d+), as by an unclean leader election")
 
 
@@ -56,11 +57,11 @@ def test_what_an_unclean_election_loses_is_named(tmp_path: Path) -> None:
             read = _leave_the_follower(cluster, topics, admin, fleet)
             elected = admin.elect_leaders(ElectionType.UNCLEAN, [metrics]).result(60)
             assert elected[metrics] is None, elected
-            code = aggregator.wait_exit(STOP_S, "records are lost: the aggregator stops")
+            code = aggregator.wait_exit(LIMIT_S, "records are lost: the aggregator stops")
             assert code == 1, aggregator.output()
             errors = [last_line(aggregator.output())]
             Fleet(servers, topics.metrics, seed=3, app="later").publish(200)
-            code = aggregator.start().wait_exit(STOP_S, "it can't be started again")
+            code = aggregator.start().wait_exit(LIMIT_S, "it can't be started again")
             assert code == 1, aggregator.output()
             errors.append(last_line(aggregator.output()))
         verified = run("verify", "--bootstrap-servers", servers, "--topic-prefix", topics.prefix)
@@ -86,16 +87,16 @@ def _leave_the_follower(cluster: KafkaCluster, topics: Topics, admin: AdminClien
         partition = admin.list_topics(topics.metrics, timeout=30).topics[topics.metrics].partitions[0]
         return partition.leader, sorted(partition.isrs)
 
-    wait_until(lambda: state() == (LEADER, [LEADER, FOLLOWER]), OUTAGE_S, "the follower has all")
+    wait_until(lambda: state() == (LEADER, [LEADER, FOLLOWER]), LIMIT_S, "the follower has all")
     cluster.nodes[FOLLOWER].stop()
-    wait_until(lambda: state() == (LEADER, [LEADER]), OUTAGE_S, "the follower is out")
+    wait_until(lambda: state() == (LEADER, [LEADER]), LIMIT_S, "the follower is out")
     fleet.publish(50)
     assert_exact(cluster, topics)
     read = read_topic(cluster.bootstrap_servers, topics.metrics)
     cluster.nodes[LEADER].kill()
     cluster.nodes[FOLLOWER].begin()
-    wait_until(lambda: state()[0] not in cluster.nodes, OUTAGE_S, "there is no leader")
-    wait_until(lambda: FOLLOWER in admin.list_topics(timeout=30).brokers, OUTAGE_S, "the follower runs")
+    wait_until(lambda: state()[0] not in cluster.nodes, LIMIT_S, "there is no leader")
+    wait_until(lambda: FOLLOWER in admin.list_topics(timeout=30).brokers, LIMIT_S, "the follower runs")
     cluster.wait_leaders([topics.agg, topics.table])
     assert state()[0] not in cluster.nodes
     return read

@@ -106,7 +106,7 @@ def read_to(source: Source, ends: Positions) -> dict[Place, list[str]]:
     reached: Positions = dict.fromkeys(ends, 0)
 
     def read() -> bool:
-        for place, rows, end in source.read(1000, 0.1):
+        for place, rows, end, _ in source.read(1000, 0.1):
             assert end > reached[place]
             values[place] += [value.decode() for _, _, _, value in rows if value is not None]
             reached[place] = end

@@ -52,7 +52,7 @@ MAX_STEP_S = 10.0
 MAX_OUTPUTS, MAX_OUTPUT_BYTES = 50_000, 32 << 20
 """The rows, dead letters and events after which a step ends, and the size of the records that are kept for rows.
 
-All of them are in memory until it is published, three times. What new lives keep is allocated in between, so little of
+All of them are in memory until it is published, twice. What new lives keep is allocated in between, so little of
 that memory returns to the system.
 """
 
@@ -228,6 +228,7 @@ class ShardLoop(EpochLoop):
     def _require_uncut(self, marks: Marks) -> None:
         """Require that the logs up to these marks are those that were read."""
         for place, cut in cuts(self._broker, marks).items():
+            self._require_same(self._broker.topic_ids([place.topic]))
             raise LostRecordsError(place, marks[place].offset + 1, bounds_of(self._broker, place), cut)
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
@@ -235,10 +236,7 @@ class ShardLoop(EpochLoop):
         step, left = StepRecords(self._table), limit
         until_s = self._timer.monotonic() + MAX_STEP_S
         while True:
-            number = 0
-            for chunk in chunks:
-                step.add(chunk)
-                number += len(chunk.rows)
+            number = _add_all(step, chunks)
             left -= number
             self._step_records, self._rows_wait = limit - left, True
             # Few records mean that there is no backlog: the others wait for the next step.
@@ -292,3 +290,16 @@ class ShardLoop(EpochLoop):
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
         self._report.positions = by_topic(positions_of(self._table.state))
+
+
+def _add_all(step: StepRecords, chunks: list[Chunk]) -> int:
+    """Apply chunks and take them out of the list, so that they are freed before more is read.
+
+    Return the number of their records.
+    """
+    number = 0
+    while chunks:
+        chunk = chunks.pop(0)
+        step.add(chunk)
+        number += len(chunk.rows)
+    return number
