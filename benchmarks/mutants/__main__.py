@@ -25,7 +25,16 @@ PACKAGES = {
             "tests/unit/aggregator/verify/test_verify_properties.py",
         ],
     ),
-    "stream": (["aggregator/tallystream_aggregator/stream/**/*.py"], ["tests/unit/aggregator/stream"]),
+    "stream": (
+        ["aggregator/tallystream_aggregator/stream/**/*.py"],
+        [
+            "tests/unit/aggregator/stream/test_[cho]*.py",
+            "tests/unit/aggregator/stream/test_kafka*.py",
+            "tests/unit/aggregator/stream/test_loop.py",
+            "tests/unit/aggregator/stream/test_loop_[er]*.py",
+            "tests/unit/aggregator/stream/test_[rs]*.py",
+        ],
+    ),
     "reporter": (
         ["reporter/tallystream/kafka/life.py", "reporter/tallystream/kafka/parts.py"],
         [
@@ -47,7 +56,11 @@ PACKAGES = {
     ),
     "verify": (
         ["aggregator/tallystream_aggregator/verify/*.py"],
-        ["tests/unit/aggregator/verify", "tests/unit/aggregator/*/test_*properties.py"],
+        [
+            "tests/unit/aggregator/verify",
+            "tests/unit/aggregator/otlp",
+            "tests/unit/aggregator/table/test_*properties.py",
+        ],
     ),
 }
 """The source of each package, and its tests."""

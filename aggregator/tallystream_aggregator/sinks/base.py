@@ -94,6 +94,20 @@ class Point:
     sketch: bytes = b""
 
 
+TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain"})
+FLAGS = frozenset({"overflow", "final", "gone", "stale"})
+"""The fields with texts, and those with truth values. All others have numbers."""
+
+
+def is_own(field: str, value: object) -> bool:
+    """Return whether Tallystream writes such a value to a field. Somebody else may have written what a store has."""
+    if field in TEXTS:
+        return isinstance(value, str)
+    if isinstance(value, bool) or field in FLAGS:
+        return isinstance(value, bool) and field in FLAGS
+    return isinstance(value, int | float) and storable(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """The values of one field of one series: `values[i]` at `times_ms[i]`, in ascending epoch ms."""
@@ -206,7 +220,8 @@ class PointReader(Protocol):
     ) -> list[Series]:
         """Return the values with start_ms <= time < end_ms of `fields`, for each series whose tags include `tags`.
 
-        Series are sorted by tags, then by field. Series without a value in that time are left out.
+        Series are sorted by tags, then by field. Series without a value in that time are left out, and values that are
+        not Tallystream's own (`is_own`).
 
         With `last_before`, each series also has its last value before `start_ms`, at its own time, so a sum that has
         not changed recently is included.

@@ -208,15 +208,17 @@ def mutated(chance: random.Random) -> bytes:
     return bytes(value)
 
 
-def check(values: list[bytes]) -> None:
-    """Apply records, and compare sums and refusals of the table and verify. All output is encoded."""
-    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+def check(values: list[bytes], **limits: int) -> None:
+    """Apply records, and compare sums, refusals and events of the table and verify. All output is encoded."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,), **limits))
+    replay = Replay(Settings(otlp_topics=(TOPIC,), **limits))
     sums: dict[Any, dict[str, Any]] = {}
+    events = []
     for offset, value in enumerate(values):
         changes = run(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)])
         refused = replay.apply(f"{TOPIC}:0", APPEND_MS, None, value)
         assert bool(changes.dead) == bool(refused), (value, changes.dead, refused)
+        events += [(one.kind, one.app, one.instance, one.life, one.ts, one.detail) for one in changes.events]
         for letter in changes.dead:
             json.loads(letter.value())
         for row in changes.rows:
@@ -224,6 +226,7 @@ def check(values: list[bytes]) -> None:
         published = [parse(total.key(), total.value()) for total in [*changes.totals, *changes.instances]]
         sums |= {one.identity: one.fields for one in published}
     assert unpack(pack(table.state)) == table.state
+    assert sorted(events) == sorted(replay.noted.events), values
     replayed = replay.sums()
     assert sums.keys() == replayed.keys(), values
     for identity, fields in sums.items():
@@ -233,9 +236,13 @@ def check(values: list[bytes]) -> None:
 @examples(60)
 @given(st.integers(0, 2**63))
 def test_the_table_and_verify_read_the_same_of_any_record(seed: int) -> None:
-    """Mutated records in protobuf and JSON: the same sums, the same records with dead letters, and no error."""
+    """Mutated records in protobuf and JSON: the same sums, records with dead letters and events, and no error."""
     chance = random.Random(seed)
-    check([mutated(chance) for _ in range(3)])
+    check(
+        [mutated(chance) for _ in range(3)],
+        max_metrics=chance.choice([1, 3, 10_000]),
+        max_table_bytes=chance.choice([5_000, 2**31]),
+    )
 
 
 def nested_json(depth: int) -> bytes:
@@ -262,13 +269,15 @@ def nested_json(depth: int) -> bytes:
         encode(resource_metrics([counter("\ud7ff", number(1))], as_json="\uffff")),
         encode(resource_metrics([counter("n", number(1))]), resource_metrics([counter("n", number(2))])),
         encode(resource_metrics([counter("n", number(1))], **{"": "x" * 1025})),
+        encode(resource_metrics([counter("n", number(1))]), as_json=True).replace(b"resource", b"r\\u0065source"),
+        encode(resource_metrics([gauge("g", number(1, BEGIN_NS, BEGIN_NS), number(2, 0, BEGIN_NS))])),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_records_of_extremes(value: bytes) -> None:
     """Empty resources, also of JSON, lengths beyond the record, deep nesting, bytes that are no UTF-8, a stream twice.
 
-    An attribute of the resource without a name.
+    An attribute of the resource without a name, a name with an escape, a gauge with and without a start time.
     """
     check([value])
 

@@ -53,6 +53,20 @@ def test_streams_of_two_scopes_are_added() -> None:
     assert verified(value)[0]["counter n"]["count"] == 8
 
 
+@pytest.mark.parametrize(("after_s", "states"), [(179, (2, 0, 0)), (180, (1, 0, 1))])
+def test_a_process_that_stops_is_silent(after_s: int, states: tuple[int, int, int]) -> None:
+    """It is so three minutes after its last record, shut down or killed: nothing in OTLP tells."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    for offset, (instance, at_s) in enumerate((("app-1", 3), ("app-2", 3), ("app-2", 3 + after_s))):
+        point = number(offset, time_ns=BEGIN_NS + at_s * SECOND_NS)
+        of = {**APP, "service__instance__id": instance}
+        value = encode(resource_metrics([counter("n", point)], **of))
+        changes = run(table, [Record(TOPIC, 0, offset, BEGIN_MS + 1000 * at_s, None, value)])
+        for total in changes.instances:
+            found = total.instances, total.ended, total.silent
+    assert found == states
+
+
 def test_of_two_points_with_one_time_the_higher_one_counts() -> None:
     """In any order. In one resource the second one is a dead letter."""
     one, other = (resource_metrics([counter("n", number(count))], **APP) for count in (5, 9))
@@ -139,9 +153,12 @@ def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
         counter("b", number(1, restarted_ns + 80_000, restarted_ns + SECOND_NS)),
         counter("a", number(1, restarted_ns, restarted_ns + SECOND_NS)),
     ]
-    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late)))
-    assert changes.events == []
-    changes = apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)))
+    values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)]
+    assert apply(*values[:2]).events == []
+    changes, replay = apply(*values), Replay(Settings(otlp_topics=(TOPIC,)))
+    for value, restarts in zip(values, (0, 0, 1), strict=True):
+        assert replay.apply(f"{TOPIC}:0", LATER_NS // 10**6, None, value) == []
+        assert len(replay.noted.events) == restarts
     assert [event.kind for event in changes.events] == ["restart"]
     assert sums_of(changes)["counter a"] == {"count": 3}
 
@@ -261,6 +278,9 @@ def test_distributions_have_baselines() -> None:
     assert nothing["buckets", "e"] == {"count": 0}
     fallen = summed(distributions(10, 30, 30, low=2), distributions(14, 30, 40, low=1))
     assert fallen["buckets", "e"] == {"count": 4}, "one bucket has less than before the stream began"
+    assert "p50" in summed(distributions(0, 30, 30), distributions(14, 30, 40))["histogram", "x"], (
+        "it counts all values"
+    )
 
 
 def stored(table: Table) -> Table:

@@ -86,6 +86,15 @@ def test_forgotten_lives_are_kept_as_one() -> None:
     assert shard.instances == {}
 
 
+@pytest.mark.parametrize(("bound", "one_more"), [(MAX_INT64, 1), (-MAX_INT64 - 1, -1)])
+def test_a_sum_is_exact_up_to_the_bound_of_64_bits_and_stays_there(bound: int, one_more: int) -> None:
+    """Beyond it, the sum has `overflow`."""
+    replay = Replay()
+    for life, value in enumerate((bound, one_more)):
+        assert add(replay, {"type": "updown", "name": "n", "value": value}, key=b"app-%d" % life) == []
+        assert (sum_of(replay)["sum"], sum_of(replay).get("overflow", False)) == (bound, life == 1)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", ['\\"', '"\\', "[]", '""', "]["], ids=repr)
 def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(text: str) -> None:
