@@ -211,11 +211,7 @@ class MetricSums:
         for numbers, snapshots in self._waiting.items():
             self._changed.update(numbers)
             for number, column in zip(numbers, zip(*snapshots, strict=True), strict=True):
-                changes = [
-                    (old, new)
-                    for old, new in column
-                    if old[0][0] != new[0][0] or old[1] != new[1] or not are_same(old[0], new[0])
-                ]
+                changes = [(old, new) for old, new in column if old[1] != new[1] or not are_same(old[0], new[0])]
                 if changes:
                     self[number].replace_all(changes)
         self._waiting.clear()
