@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -182,16 +182,13 @@ def _added_up(runs: Sequence[record.Buckets], width: int) -> Iterator[tuple[int,
     counts = [run.counts for run in runs]
     begins = [run.offset * width for run in runs]
     sizes = list(map(len, counts))
-    ends = list(map(operator.add, begins, sizes))
     first = min(begins)
-    size = max(ends) - first
+    size = max(map(operator.add, begins, sizes)) - first
     if len(runs) == 1 or len(runs) * size > _SPREAD * sum(sizes):
         for run in runs:
             yield run.offset, np.frombuffer(run.counts, _TYPES[width])
         return
-    # Zeros fill each row up: those behind a run and those before the next one are one piece.
-    gaps = map(operator.sub, [begin + size for begin in (*begins, first)], (first + size, *ends))
-    rows = b"".join(chain.from_iterable(zip(map(bytes, gaps), (*counts, b""), strict=True)))
+    rows = b"".join([(bytes(at - first) + each).ljust(size, b"\0") for at, each in zip(begins, counts, strict=True)])
     fits = len(runs) << 8 * width <= 1 << 32  # sums of smaller integers take half the time
     array = np.frombuffer(rows, _TYPES[width]).reshape(len(runs), -1)
     yield first // width, array.sum(axis=0, dtype=np.uint32 if fits else np.uint64)
