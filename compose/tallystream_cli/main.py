@@ -23,6 +23,7 @@ from tallystream_cli.commands import (
     terminal,
     verify,
 )
+from tallystream_dashboards.exit_codes import BAD, INTERRUPTED, UNKNOWN, UNUSABLE
 
 app = typer.Typer(
     name="tallystream",
@@ -97,7 +98,7 @@ app.command()(doctor.doctor)
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 for an invalid setting, 1 for a failure, each with one sentence.
+    """Run the command line. A failure, and a setting that can't be used, are one sentence each.
 
     Characters that the encoding of standard output lacks are written as escapes.
     """
@@ -107,12 +108,14 @@ def main() -> None:
         sys.exit(app(standalone_mode=False) or 0)
     except TyperException as error:
         sys.exit(_print_error(_usage(error), error.exit_code))
-    except (ConfigError, verify.UncheckedError) as error:
-        sys.exit(_print_error(str(error), 2))
+    except ConfigError as error:
+        sys.exit(_print_error(str(error), UNUSABLE))
+    except verify.UncheckedError as error:
+        sys.exit(_print_error(str(error), UNKNOWN))
     except TallystreamError as error:
-        sys.exit(_print_error(str(error), 1))
+        sys.exit(_print_error(str(error), BAD))
     except KeyboardInterrupt:
-        sys.exit(o.INTERRUPTED)
+        sys.exit(INTERRUPTED)
 
 
 def _usage(error: TyperException) -> str:

@@ -18,9 +18,6 @@ from tallystream_aggregator.times import parse_time_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C or SIGTERM."""
-
 
 def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
     """Return `value` if this user can write it or create it. Creates nothing.

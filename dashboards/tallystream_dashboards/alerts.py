@@ -25,6 +25,7 @@ from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import THRESHOLDS, Problem, action, problems
 from tallystream_dashboards.data.record_problems import read_record_problems
+from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.grafana.generate import alert_rules
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Thresholds
 
 log = logging.getLogger(__name__)
-
-SENT, UNREADABLE = 0, 3
-"""Exit codes: the webhook has the alerts, and the store can't be read."""
 
 TIMEOUT_S = 15.0
 MIN_EVERY_S, MAX_EVERY_S = 1.0, 120.0
@@ -123,12 +121,12 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
     alerts, found, failed = Alerts(repeated=not settings.once), list[Problem](), False
     with stop_on_signals() as stop:
         while True:
-            now_ms, code, away = round(clock() * 1000), SENT, list[Problem]()
+            now_ms, code, away = round(clock() * 1000), GOOD, list[Problem]()
             try:
                 with closing(open_reader(settings.store)) as reader:
                     found = read_problems(reader, now_ms, settings.thresholds)
             except SinkUnavailableError as error:
-                code, away = UNREADABLE, [_unreadable(error)]
+                code, away = UNKNOWN, [_unreadable(error)]
             try:
                 _post(settings.webhook, alerts.update([*away, *found], now_ms))
                 alerts.accepted()
@@ -144,7 +142,7 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
             if settings.once:
                 return code
             if stop.wait(settings.every_s):
-                return SENT
+                return GOOD
 
 
 def read_problems(reader: PointReader, now_ms: int, limits: Thresholds) -> list[Problem]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.server import Response, json_response
+from tallystream_aggregator.http_server import Response, json_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.query import QueryError, at_ms, parameters

@@ -58,8 +58,8 @@ def test_a_point_is_read_as_it_was_written(store: StoreSettings) -> None:
         "ratio": 0.5,
         "float": 3.0,
         "text": 'two\nlines, a "quote" and a \\',
-        "up": True,
-        "off": False,
+        "overflow": True,
+        "stale": False,
     }
     assert write(store, [Point("all", {"app": "orders"}, fields, NOW_MS)]) == 0
     found = content(store, "all", [*fields, "absent"])

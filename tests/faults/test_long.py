@@ -27,6 +27,7 @@ from support.cluster.faults import cluster_faults, mixed
 from support.commands import run
 from support.exactness import assert_as_acknowledged, assert_exact, dead_letters
 from support.fleet import Fleet
+from support.journals import some_stores
 from support.kafka import latest_sums
 from support.processes import send, tree
 from support.wait import wait_until
@@ -314,4 +315,4 @@ def test_a_hundred_faults_of_three_brokers(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path / "cluster") as cluster:
         topics = Topics("three-")
         create_topics(AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}), topics)
-        cluster_faults(cluster, topics, tmp_path, mixed(scaled(100), seed=3), seed=3)
+        cluster_faults(cluster, topics, tmp_path, mixed(scaled(100), seed=3), seed=3, stores=some_stores(tmp_path))

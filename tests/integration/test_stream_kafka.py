@@ -106,7 +106,7 @@ def read_to(source: Source, ends: Positions) -> dict[Place, list[str]]:
     reached: Positions = dict.fromkeys(ends, 0)
 
     def read() -> bool:
-        for place, rows, end in source.read(1000, 0.1):
+        for place, rows, end, _ in source.read(1000, 0.1):
             assert end > reached[place]
             values[place] += [value.decode() for _, _, _, value in rows if value is not None]
             reached[place] = end
@@ -209,11 +209,9 @@ def test_a_position_out_of_range_is_an_error_with_the_bounds(topic: Topic) -> No
     topic.wait_bounds(0, 4, 4)
     topic.admin.delete_records([TopicPartition(topic.name, 0, 2)])[TopicPartition(topic.name, 0, 2)].result()
     with closing(topic.broker.source()) as source:
-        for position in (1, 9):
+        for position, problem in ((1, "it has offsets 2 to 4, and 1 is"), (9, "it lost the offsets 4 to 8, as by")):
             source.assign({topic.place: position, topic.second: 0})
-            with pytest.raises(
-                LostRecordsError, match=f"partition 0: it has offsets 2 to 4, and {position} is"
-            ) as raised:
+            with pytest.raises(LostRecordsError, match=f"partition 0: {problem}") as raised:
                 wait_until(lambda: source.read(10, 0.1), LIMIT_S, "the error is raised")
             assert (raised.value.place, raised.value.bounds) == (topic.place, Bounds(2, 4, 4))
         source.assign({topic.place: 2})

@@ -84,6 +84,20 @@ class Tour(System):
         wait_until(lambda: found()["in_flight"] == {"at_least": 0, "at_most": 0}, 120, "all is processed")
         return found()
 
+    def assert_counted(self, number: int, counter: str) -> None:
+        """Check what `compare` says of a counter without positions: so many counts, and bounds that contain the rest.
+
+        All of it was sent, and nothing is lost, in flight, or twice.
+        """
+
+        def is_known() -> bool:
+            return any(one["counted"] == exactly(number) for one in self.shown("compare", counter))
+
+        wait_until(is_known, 120, f"{counter} is {number}")
+        (found,) = self.shown("compare", counter)
+        truth = {"sent": number, "lost": 0, "in_flight": 0, "twice": 0, "processed_twice": 0}
+        assert all(contains(found[name], true) for name, true in truth.items()), found
+
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
@@ -118,6 +132,7 @@ def test_first_steps(tour: Tour) -> None:
     (shown,) = tour.shown("sums", "orders.*", "--wait", "60")
     assert (shown["app"], shown["name"], shown["type"]) == ("shop", "orders.placed", "counter")
     tour.wait_for("shop", "orders.placed", 3000)
+    tour.assert_counted(3000, "shop/orders.placed")
     tour.assert_ended("shop")
 
 
@@ -131,6 +146,7 @@ def test_pools_of_processes(tour: Tour, monkeypatch: pytest.MonkeyPatch) -> None
         tour.run(*command)
     assert tour.log.read_text().count(str(sum(number * number for number in range(2000)))) == len(runs)
     tour.wait_for("squares", "tasks.done", 2000 * len(runs))
+    tour.assert_counted(2000 * len(runs), "squares/tasks.done")
     (instance,) = tour.shown("instances", "squares")
     assert instance["lives"] >= 8 * len(runs)
     tour.assert_ended("squares")
@@ -141,6 +157,7 @@ def test_pyformance(tour: Tour) -> None:
     """The printed program over pyformance's API is summed."""
     tour.run("python", "-c", "\n".join(blocks("../pyformance", "python")))
     tour.wait_for("orders", "records", 1)
+    tour.assert_counted(1, "orders/records")
     tour.assert_ended("orders")
 
 
@@ -163,6 +180,7 @@ def test_celery(tour: Tour, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = {one["tags"]["outcome"]: one["value"] for one in tour.shown("sums", "celery.tasks", "--app", "shop")}
     assert outcomes == {"success": 450, "failure": 50, "retry": 50}
     assert (tour.sum("shop", "orders.shipped"), tour.sum("shop", "celery.duration")) == (450, 550)
+    tour.assert_counted(550, "shop/celery.tasks")
     tour.assert_ended("shop")
 
 
@@ -188,6 +206,7 @@ def test_fastapi(tour: Tour, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         server.kill()
     tour.wait_for("shop", "orders.placed", before + answered)
+    tour.assert_counted(before + answered, "shop/orders.placed")
     assert tour.sum("shop", "http.server.requests") == tour.sum("shop", "http.server.duration") == 202
 
 

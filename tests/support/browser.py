@@ -64,9 +64,10 @@ def statuses(page: Page) -> list[list[str]]:
 
 
 def until_complete(page: Page) -> None:
-    """Wait until the server has sent the whole view and nothing of an earlier view is left."""
+    """Wait until the server has sent the whole view, all of it is drawn, and nothing of an earlier view is left."""
     page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for(timeout=TIMEOUT_MS)
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    waiting = '[data-stale="true"], [data-testid="stSkeleton"]'
+    page.wait_for_function(f"!document.querySelector('{waiting}')", timeout=TIMEOUT_MS)
 
 
 def screenshot(page: Page, name: str) -> None:

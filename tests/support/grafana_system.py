@@ -18,9 +18,9 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.instances import INSTANCES_NAME
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import PointMapper, is_sum
+from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.tail import Record as Read
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point, is_sum
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.table import Record, State, Table

@@ -11,7 +11,7 @@ from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
-from tallystream_aggregator.health.server import HealthServer, Response, health_response, metrics_response
+from tallystream_aggregator.http_server import HealthServer, Response, health_response, metrics_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,14 +49,10 @@ class Status:
         """Note that the aggregator has read what is published, or the shipper has looked for records."""
         self._checked_s, self._worked = self._clock.monotonic(), True
 
-    def silence_s(self) -> float:
-        """Return the seconds since the last check, 0 before the work has started."""
-        return self._clock.monotonic() - self._checked_s if self.stage == "running" else 0.0
-
     def unhealthy_reason(self) -> str | None:
         """Return why the command counts as dead, None while it is alive."""
-        quiet = self.silence_s()
-        if self._worked and quiet > MAX_SILENCE_S and self.waiting_for is None:
+        quiet = self._clock.monotonic() - self._checked_s
+        if self.stage == "running" and self._worked and quiet > MAX_SILENCE_S and self.waiting_for is None:
             return f"the last check was {quiet:.0f} s ago"
         return None
 
@@ -110,9 +106,7 @@ class Health:
         self.parts: dict[str, Status] = {}
         if within is not None:
             within.parts[command] = self.status
-        self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
-        self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
         self._settings = settings
         self.progress = Progress(self.internal_metrics, clock)
         self._server: HealthServer | None = None

@@ -52,14 +52,8 @@ class InternalMetric(NamedTuple):
 
 _PARTITION = ("topic", "partition")
 INTERNAL_METRICS = (
-    InternalMetric("tallystream.alive", "gauge", "1 while the command is alive, as /healthz says, 0 otherwise."),
     InternalMetric("tallystream.ready", "gauge", "1 while the command is ready, as /readyz says, 0 otherwise."),
     InternalMetric("tallystream.generation", "gauge", "Generation of the driver whose tasks published last."),
-    InternalMetric(
-        "tallystream.last_check_age_seconds",
-        "gauge",
-        "Seconds since the aggregator read what is published, or the shipper looked for records.",
-    ),
     InternalMetric(
         "tallystream.published_age_seconds",
         "gauge",

@@ -11,8 +11,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream_aggregator import sums
-from tallystream_aggregator.instances import INSTANCES_NAME
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
+from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX, RESERVED, Field, Point, free
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
 
@@ -68,9 +67,6 @@ def _fields(row: Sum | Metric, names: Iterable[str]) -> dict[str, Field]:
     return {name: int(value) if name in _INTEGERS else float(value) for name, value in values if value is not None}
 
 
-EVENTS = "tallystream.events"
-
-
 _decode_event = json_decoder(Event)
 
 
@@ -94,11 +90,6 @@ LIFE = b'["life",'
 """The prefix of the keys of `metrics-table` that are shipped."""
 
 _decode_life = json_decoder(LifeRow)
-
-
-def is_sum(measurement: str) -> bool:
-    """Return whether a measurement of the store has the sums of a metric, by its name."""
-    return measurement not in (EVENTS, INSTANCES_NAME) and not measurement.startswith(INSTANCE_PREFIX)
 
 
 class PointMapper:

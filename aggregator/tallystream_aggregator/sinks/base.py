@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.instances import INSTANCES_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,16 @@ LAG_MEASUREMENTS = (
 )
 """The measurements of the lag collector. The shipper writes all others."""
 
+EVENTS = "tallystream.events"
+"""The measurement of restarts and other events."""
+
+
+def is_sum(measurement: str) -> bool:
+    """Return whether a measurement of the store has the sums of a metric, by its name."""
+    others = (EVENTS, INSTANCES_NAME, *LAG_MEASUREMENTS)
+    return measurement not in others and not measurement.startswith(INSTANCE_PREFIX)
+
+
 _PREFIX = "tag_"
 
 
@@ -81,6 +92,20 @@ class Point:
     fields: Mapping[str, Field]
     ts_ms: int
     sketch: bytes = b""
+
+
+TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain"})
+FLAGS = frozenset({"overflow", "final", "gone", "stale"})
+"""The fields with texts, and those with truth values. All others have numbers."""
+
+
+def is_own(field: str, value: object) -> bool:
+    """Return whether Tallystream writes such a value to a field. Somebody else may have written what a store has."""
+    if field in TEXTS:
+        return isinstance(value, str)
+    if isinstance(value, bool) or field in FLAGS:
+        return isinstance(value, bool) and field in FLAGS
+    return isinstance(value, int | float) and storable(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +220,8 @@ class PointReader(Protocol):
     ) -> list[Series]:
         """Return the values with start_ms <= time < end_ms of `fields`, for each series whose tags include `tags`.
 
-        Series are sorted by tags, then by field. Series without a value in that time are left out.
+        Series are sorted by tags, then by field. Series without a value in that time are left out, and values that are
+        not Tallystream's own (`is_own`).
 
         With `last_before`, each series also has its last value before `start_ms`, at its own time, so a sum that has
         not changed recently is included.

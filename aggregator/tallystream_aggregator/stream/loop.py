@@ -8,21 +8,31 @@ and then the state.
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import (
+    BEGIN_ANEW,
+    PUBLISH_AGAIN,
+    BrokerError,
+    LostRecordsError,
+    Place,
+    bounds_of,
+)
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
+    Marks,
     by_place,
     by_topic,
     positions_of,
     row_of,
     visible_row,
 )
+from tallystream_aggregator.stream.reading import cuts
 from tallystream_aggregator.stream.restore import LoopSettings, Restorer, require_no_sums, require_whole
 
 if TYPE_CHECKING:
@@ -42,7 +52,7 @@ MAX_STEP_S = 10.0
 MAX_OUTPUTS, MAX_OUTPUT_BYTES = 50_000, 32 << 20
 """The rows, dead letters and events after which a step ends, and the size of the records that are kept for rows.
 
-All of them are in memory until it is published, three times. What new lives keep is allocated in between, so little of
+All of them are in memory until it is published, twice. What new lives keep is allocated in between, so little of
 that memory returns to the system.
 """
 
@@ -76,6 +86,7 @@ class ShardLoop(EpochLoop):
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
         self._begin: Positions = {}  # where the shard began
+        self._marks: Marks = {}
         self._rows_s = self._checked_s = 0.0
         self._rows_wait = False
 
@@ -105,7 +116,7 @@ class ShardLoop(EpochLoop):
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
-        self._topic_ids, self._begin = {}, {}
+        self._topic_ids, self._begin, self._marks = {}, {}, {}
         if self._last is None:
             self._require_no_sums()
             self._begin = dict(self._begin_positions())
@@ -117,6 +128,8 @@ class ShardLoop(EpochLoop):
                 "changed it meanwhile; start again."
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
+        self._marks = by_place(self._last.last)
+        self._require_uncut(self._marks)
         return self._restorer.table_at(self._last, store, source)
 
     def _begin_positions(self) -> Positions:
@@ -191,8 +204,10 @@ class ShardLoop(EpochLoop):
 
     def _read(self, source: Source, max_records: int, timeout_s: float) -> list[Chunk]:
         try:
-            return source.read(max_records, timeout_s)
+            chunks = source.read(max_records, timeout_s)
         except LostRecordsError as error:
+            if error.first is None:
+                self._require_uncut(self._marks)  # it may have been written again up to its present end
             if not self._settings.skip_lost or error.first is None:
                 raise
             log.warning("records are skipped: %s", error)
@@ -201,16 +216,27 @@ class ShardLoop(EpochLoop):
             source.assign(positions_of(table.state))
             self._rows_wait = True
             return []
+        for place, _, _, marks in chunks:
+            known = [*([self._marks[place]] if place in self._marks else []), *marks]
+            for mark, after in pairwise(known):
+                if mark.epoch != after.epoch:  # a new leader may not have all that was read
+                    self._require_uncut({place: mark})
+            if marks:
+                self._marks[place] = marks[-1]
+        return chunks
+
+    def _require_uncut(self, marks: Marks) -> None:
+        """Require that the logs up to these marks are those that were read."""
+        for place, cut in cuts(self._broker, marks).items():
+            self._require_same(self._broker.topic_ids([place.topic]))
+            raise LostRecordsError(place, marks[place].offset + 1, bounds_of(self._broker, place), cut)
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
         """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
         step, left = StepRecords(self._table), limit
         until_s = self._timer.monotonic() + MAX_STEP_S
         while True:
-            number = 0
-            for chunk in chunks:
-                step.add(chunk)
-                number += len(chunk.rows)
+            number = _add_all(step, chunks)
             left -= number
             self._step_records, self._rows_wait = limit - left, True
             # Few records mean that there is no backlog: the others wait for the next step.
@@ -239,6 +265,7 @@ class ShardLoop(EpochLoop):
             step=1 if last is None else last.step + 1,
             topics=self._topic_ids,
             begin=by_topic({place: at for place, at in self._begin.items() if at}),
+            last=self._marks,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)
@@ -263,3 +290,16 @@ class ShardLoop(EpochLoop):
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
         self._report.positions = by_topic(positions_of(self._table.state))
+
+
+def _add_all(step: StepRecords, chunks: list[Chunk]) -> int:
+    """Apply chunks and take them out of the list, so that they are freed before more is read.
+
+    Return the number of their records.
+    """
+    number = 0
+    while chunks:
+        chunk = chunks.pop(0)
+        step.add(chunk)
+        number += len(chunk.rows)
+    return number

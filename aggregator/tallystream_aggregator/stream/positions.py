@@ -6,23 +6,28 @@ transactional ID writes there, so the newest committed row says what is publishe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions, bounds_of
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Mark, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
     from tallystream_aggregator.table.state import State
+
+T = TypeVar("T")
+
+Marks = dict[Place, Mark]
+"""The last record of each partition that a table includes, if it is known."""
 
 Claim = tuple[int, int]
 """(generation of the driver, attempt) of a task. A task that finds a higher one ends for good."""
@@ -85,8 +90,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
     last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. `begin` are
-    the positions at which the shard began, without those that are 0. A row is `restoring` if it is only the claim of a
-    task: the task makes its table again then.
+    the positions at which the shard began, without those that are 0. `last` has the last record before each position,
+    if it is known: its offset, and the epoch of its leader. A row is `restoring` if it is only the claim of a task: the
+    task makes its table again then.
     """
 
     v: int = 1
@@ -100,6 +106,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     topics: dict[str, str]
     shards: dict[str, Offsets] = {}
     begin: Offsets = {}
+    last: dict[str, dict[str, Mark]] = {}
     records: int = 0
     dead: int = 0
     stale: int = 0
@@ -114,7 +121,9 @@ _encode = msgspec.json.Encoder().encode
 _decode = json_decoder(PositionsRow)
 
 
-def row_of(state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets) -> PositionsRow:
+def row_of(
+    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets, last: Mapping[Place, Mark]
+) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
         shard=state.shard,
@@ -125,6 +134,7 @@ def row_of(state: State, *, claim: Claim, step: int, topics: dict[str, str], beg
         positions=by_topic(positions_of(state)),
         topics=topics,
         begin=begin,
+        last=by_topic(last),
         records=state.records,
         dead=state.dead,
         stale=state.stale,
@@ -163,16 +173,16 @@ def require_highest(claim: Claim, published: PositionsRow | None) -> None:
         )
 
 
-def by_topic(positions: Positions) -> Offsets:
-    """Return positions in the form of a row."""
-    found: Offsets = {}
+def by_topic(positions: Mapping[Place, T]) -> dict[str, dict[str, T]]:
+    """Return positions, or marks, in the form of a row."""
+    found: dict[str, dict[str, T]] = {}
     for (topic, partition), position in sorted(positions.items()):
         found.setdefault(topic, {})[str(partition)] = position
     return found
 
 
-def by_place(positions: Offsets) -> Positions:
-    """Return positions of a row by partition."""
+def by_place(positions: Mapping[str, Mapping[str, T]]) -> dict[Place, T]:
+    """Return positions, or marks, of a row by partition."""
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
 
 

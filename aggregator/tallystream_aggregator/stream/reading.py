@@ -1,16 +1,20 @@
-"""Reads the committed records of one partition between two offsets: all of them, or backwards from the end."""
+"""Reads the committed records of one partition between two offsets: all of them, or backwards from the end.
+
+Finds what a log has lost after it was read.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, StoppedError, bounds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from tallystream_aggregator.stream.broker import Broker, Place, RawRecord
+    from tallystream_aggregator.stream.broker import Broker, Mark, Place, RawRecord, Source
 
 READ_AT_ONCE = 50_000
 """How many records are read at a time. Between two reads a stop is noticed."""
@@ -90,3 +94,48 @@ def backwards(broker: Broker, place: Place, bounds: Bounds, *, committed: bool =
         begin = max(bounds.first, end - size)
         yield list(read_range(broker, place, Bounds(begin, end, end), committed=committed))
         end, size = begin, 2 * size
+
+
+def cuts(broker: Broker, marks: Mapping[Place, Mark]) -> dict[Place, int]:
+    """Return the partitions whose log has other records, or none, up to its mark, and from which offset on.
+
+    Kafka never changes a record, so one of a later leader before the mark, or none yet, tells of an unclean election.
+    What can't be known any more, because the mark's record was deleted, is taken for the same.
+
+    Raises:
+        LostRecordsError: a log was cut off at this moment.
+        BrokerError: the broker did not answer in time.
+    """
+    found: dict[Place, int] = {}
+    with closing(broker.source()) as source:
+        for place, bounds in broker.bounds(marks.keys()).items():
+            cut = _cut(source, place, bounds, marks[place])
+            if cut is not None:
+                found[place] = cut
+    return found
+
+
+def _cut(source: Source, place: Place, bounds: Bounds, mark: Mark) -> int | None:
+    if mark.offset < bounds.first:
+        return None
+
+    def is_later(offset: int) -> bool:
+        found = _first_mark(source, place, offset)
+        return found is not None and found.offset <= mark.offset and found.epoch > mark.epoch
+
+    try:
+        if mark.offset >= bounds.end or is_later(mark.offset):
+            return bisect_left(range(min(mark.offset, bounds.end)), True, lo=bounds.first, key=is_later)
+    except LostRecordsError as error:
+        if error.first is None:
+            raise
+    return None
+
+
+def _first_mark(source: Source, place: Place, offset: int) -> Mark | None:
+    """Return the mark of the first record at or after an offset, None if there is none, or its epoch is unknown."""
+    source.assign({place: offset})
+    for _ in range(MAX_EMPTY_READS):
+        for chunk in source.read(1, READ_S):
+            return chunk.marks[0] if chunk.marks else None
+    raise BrokerError(f"{place} sends nothing from {offset} on.")

@@ -141,7 +141,10 @@ def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
     life.final = snapshot.final
     if life.living == life.final:
         rows.sums.set_living(life, living=not life.final)
-    as_block = not message.is_baseline and replace_block(rows, life, message)
+    is_new = not life.parts
+    as_block = not message.is_baseline and (
+        rows.add_block(life, part, message.metrics) if is_new else replace_block(rows, life, message)
+    )
     if not as_block:
         rows.blocks_to_rows(life, (part,))
         if life.complete:

@@ -44,19 +44,19 @@ _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
 
 class _Column(NamedTuple):
-    """A metric of a layout. `size` are the bytes that a layout keeps of it."""
+    """A metric of a layout. `text_bytes` are those of its name and tags."""
 
     name: str
     type: type[object]
     tags: dict[str, str]
-    size: int
+    text_bytes: int
 
 
 class Layout:
     """The metrics of a snapshot in its order: `numbers` has their numbers, `packed` the same as bytes.
 
     `counters` has the numbers of the counters, `others` those of the metrics of all other types, which are those in
-    `kinds_of_others`. `sorted` has the numbers in their order.
+    `kinds_of_others`. `sorted` has the numbers in their order. `text_bytes` are those of all names and tags.
     """
 
     def __init__(self, packed: bytes, numbers: list[int], columns: list[_Column]) -> None:
@@ -65,6 +65,7 @@ class Layout:
         self._classes = [one.type for one in columns]
         self._tags = [one.tags for one in columns]
         self._has_tags = any(self._tags)
+        self.text_bytes = sum(one.text_bytes for one in columns)
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
         self._places_of_others = [at for at, one in enumerate(columns) if one.type is not Counter]
         self.others = tuple(numbers[at] for at in self._places_of_others)
@@ -140,6 +141,11 @@ class Layouts:
         """Return the layout of a block."""
         return self._layouts.get(block.metrics) or self._add(block.metrics)
 
+    def layout_with(self, numbers: Iterable[int]) -> Layout:
+        """Return the layout of a snapshot that has these metrics."""
+        packed = array(_NUMBERS, numbers).tobytes()
+        return self._layouts.get(packed) or self._add(packed)
+
     def block_to_rows(self, life: Life, part: int) -> None:
         """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
         life.rows |= self.counter_rows(life, part)
@@ -153,9 +159,7 @@ class Layouts:
 
     def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
-        packed = array(_NUMBERS, numbers).tobytes()
-        layout = self._layouts.get(packed) or self._add(packed)
-        rows = life.rows
+        layout, rows = self.layout_with(numbers), life.rows
         counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]
         life.rows = dict(rows)  # the old one keeps the memory of what was removed
         life.blocks[part] = Block(layout.packed, counts.tobytes())
@@ -173,18 +177,18 @@ class Layouts:
     def _add(self, packed: bytes) -> Layout:
         numbers = array(_NUMBERS, packed).tolist()
         columns = [self._columns.get(number) or self._column(number) for number in numbers]
-        size = sum(one.size for one in columns)
+        layout = Layout(packed, numbers, columns)
+        size = COLUMN_BYTES * len(columns) + 2 * layout.text_bytes
         if self._bytes + size > MAX_BYTES:
             self._layouts, self._columns, self._bytes = {}, {}, 0
         self._bytes += size
-        layout = self._layouts[packed] = Layout(packed, numbers, columns)
+        self._layouts[packed] = layout
         return layout
 
     def _column(self, number: int) -> _Column:
         metric = self._metrics[number]
         _, name, kind, tags = metric
-        size = COLUMN_BYTES + 2 * text_bytes(metric)
-        column = self._columns[number] = _Column(name, CLASSES[kind], dict(tags), size)
+        column = self._columns[number] = _Column(name, CLASSES[kind], dict(tags), text_bytes(metric))
         return column
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.values import is_above
 from tallystream_aggregator.table.holders import Holders
-from tallystream_aggregator.table.layouts import Layouts, metric_count, text_bytes
+from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, metric_count, text_bytes
 from tallystream_aggregator.table.limits import (
     COUNTER,
     PART_BYTES,
@@ -23,10 +23,12 @@ from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.metrics import TableMetrics
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import RowRecords
+from tallystream_aggregator.table.state import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream_aggregator.counters import SnapshotMetrics
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.arithmetic.values import Values
     from tallystream_aggregator.table.limits import TableSettings
@@ -103,6 +105,28 @@ class LifeRows:
         self.size.add(life.app, size_of_row(metric))
         self.holders.add_rows(life, (number,))
         self.metrics.use(number)
+
+    def add_block(self, life: Life, part: int, metrics: SnapshotMetrics) -> bool:
+        """Add the first snapshot of a life as a block, and return True.
+
+        Return False and change nothing if one of the metrics is no counter, new, there twice, or beyond a limit.
+        """
+        numbers = [self.metrics.of((life.app, *one.identity)) for one in metrics]
+        has_new = -1 in numbers or not self.metrics.unused.isdisjoint(numbers)
+        if has_new or not MIN_METRICS <= len(numbers) == len(set(numbers)):
+            return False
+        layout, size = self.layouts.layout_with(numbers), len(numbers) * ROW_BYTES[COUNTER]
+        counts = layout.counts(metrics)
+        exceeded = life_limit(len(numbers) - 1, layout.text_bytes, self.settings)
+        if counts is None or layout.others or exceeded or self.size.exceeded_limit(life.app, size):
+            return False
+        self.sums.add_block(life, layout, list(counts))
+        life.blocks[part] = Block(layout.packed, layout.pack(*counts))
+        life.bytes = layout.text_bytes
+        self.lives.rows += len(numbers)
+        self.size.add(life.app, size)
+        self.holders.add_block(life, layout)
+        return True
 
     def remove(self, life: Life, numbers: Iterable[int]) -> None:
         """Remove the rows of these metrics from a life without blocks."""

@@ -46,6 +46,7 @@ class MetricSums:
         self._number_waiting = 0  # of these changes
         self._together: dict[int, tuple[int, ...]] = {}  # ID of a life → its metrics that wait together, if any do
         self._differences: dict[Layout, list[int]] = {}
+        self._added: Counter[Layout] = Counter()  # lives among them that are new
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
 
@@ -98,21 +99,34 @@ class MetricSums:
         change by one, and their counters are not visited. So a step in which many instances fall silent stays short.
         """
         self.will_change(life, life.rows)
-        changing = self._before[life.instance]
-        before = changing[id(life)][1]
         layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
-        alone = len(changing) == 1 and len(self._lives.living(life.instance)) == life.living
-        if (
-            alone
-            and not self.numbers.are_shared
-            and all(before.keys().isdisjoint(layout.index_of) for layout in layouts)
-        ):
+        if self._is_alone(life, layouts):
             for layout in layouts:
                 self._living[layout] += 1 if living else -1
         else:
             for layout in layouts:
                 self.will_change(life, layout.counters)
         self._lives.set_living(life, living=living)
+
+    def _is_alone(self, life: Life, layouts: Iterable[Layout]) -> bool:
+        """Tell whether no other life of its instance is living or changes, nor a counter of these layouts in it."""
+        changing = self._before.get(life.instance, {})
+        before = changing[id(life)][1] if id(life) in changing else {}
+        return (
+            changing.keys() <= {id(life)}
+            and len(self._lives.living(life.instance)) == life.living
+            and not self.numbers.are_shared
+            and all(before.keys().isdisjoint(layout.index_of) for layout in layouts)
+        )
+
+    def add_block(self, life: Life, layout: Layout, counts: list[int]) -> None:
+        """Add the counters of a life that is about to get its first block, and has none of these metrics."""
+        if self._is_alone(life, (layout,)):
+            self._added[layout] += 1
+            self._living[layout] += life.living
+            self.add_differences(life, layout, counts)
+        else:
+            self.will_change(life, layout.counters)
 
     def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
         """Add `differences` to the counters of a block, which is about to be replaced."""
@@ -177,13 +191,13 @@ class MetricSums:
         for layout, differences in self._differences.items():
             changed.update(layout.counters)
             for number, difference in zip(layout.counters, differences, strict=True):
-                self._partials[number].add_to_counter(difference)
+                self[number].add_to_counter(difference, self._added[layout])
         for layout, more in self._living.items():
             changed.update(layout.counters)
             for number in layout.counters:
-                self._partials[number].lives += more
-                self._partials[number].instances += more
-        self._differences, self._living = {}, Counter()
+                self[number].lives += more
+                self[number].instances += more
+        self._differences, self._added, self._living = {}, Counter(), Counter()
         for instance, changing in self._before.items():
             changed.update(*(before for _, before in changing.values()))  # `|=` would copy the set
             self._replace_changed(instance, changing)

@@ -195,6 +195,7 @@ class RowRecords:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
         metrics, seq, block = self._state.metrics, life.parts.get(part, 0), life.blocks.get(part)
         rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
+        content: bytes | msgspec.Raw
         layout = None if block is None else self._layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
             rows |= self._layouts.counter_rows(life, part)
@@ -203,7 +204,7 @@ class RowRecords:
             numbers = sorted(rows)
             content = _listed(metric_json(metrics[number], rows[number]) for number in numbers)
         elif value is not None and layout.is_sorted and not life.baselines:
-            numbers, content = layout.sorted, bytes(_decode_metrics(value).metrics)
+            numbers, content = layout.sorted, _decode_metrics(value).metrics  # a part of the value, not a copy
         else:
             others = [_values_json(metrics[number][2], rows[number]) for number in layout.others] if rows else []
             numbers, content = layout.sorted, layout.json(layout.unpack(block.counts), others)

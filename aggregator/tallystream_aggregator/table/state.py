@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -82,6 +83,10 @@ class Life(msgspec.Struct, array_like=True):
     bytes: int = 0
 
     __hash__ = object.__hash__  # a life of the table is equal to no other one
+
+    def __post_init__(self) -> None:
+        """Share the texts that most lives have in common."""
+        self.app, self.partition = sys.intern(self.app), sys.intern(self.partition)
 
     @property
     def id(self) -> LifeId:

@@ -14,9 +14,9 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import rows
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Bounds, Place
+from tallystream_aggregator.stream.broker import Bounds, Mark, Place, lost_offsets
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.reading import backwards, committed_records, read_range
+from tallystream_aggregator.stream.reading import backwards, committed_records, cuts, read_range
 from tallystream_aggregator.verify.advance import PROGRESS_EVERY, Advance, Change
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
 from tallystream_aggregator.verify.lives import Settings
@@ -54,8 +54,7 @@ Progress = Callable[[str, int, int], None]
 class Positions:
     """The positions rows: up to where sums are published.
 
-    `newest` is the moment of the newest sums when this was made. `begin` has the offsets at which the table began,
-    without those that are 0.
+    `newest` is the moment of the newest sums when this was made. `first` is the row of the first shard.
 
     Raises:
         ConfigError: there is no positions row.
@@ -67,7 +66,7 @@ class Positions:
         found = self.read()
         if found is None:
             raise ConfigError("--topic-prefix", topics.prefix, f"{topics.table} has no positions of an aggregator")
-        self.tags, self.begin, shards = found.tags, found.begin, len(found.shards)
+        self.first, shards = found, len(found.shards)
         if shards > 1:  # the combiner has the number after the last shard's
             self._place, self._key = Place(topics.shards, shards), b'["positions",%d]' % shards
             found = self.read()
@@ -124,7 +123,7 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     broker = KafkaBroker(kafka, Selection(topics.metrics), _GROUP)
     positions = Positions(broker, topics)
     known = rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
-    settings, changes = settings_of(known, positions.tags)
+    settings, changes = settings_of(known, positions.first.tags)
     end = positions.newest
     sums = PublishedSums(end.ends)
     for _, _, key, value in committed(broker, Place(topics.agg, 0), partial(progress, "sums read")):
@@ -134,11 +133,12 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     letters = _counted(broker, topics.dead, refused_record, partial(progress, "dead letters read"))
     events = _counted(broker, topics.events, event, partial(progress, "events read"))
     now = positions.read() or end  # a step may have published sums since then
-    total = sum(max(offset - positions.begin.get(partition, 0), 0) for partition, offset in end.ends.items())
+    begin = positions.first.begin
+    total = sum(max(offset - begin.get(partition, 0), 0) for partition, offset in end.ends.items())
     advance = Advance(
         Replay(settings),
-        positions.begin,
-        _records(kafka, topics, positions.begin, end.ends),
+        begin,
+        _records(kafka, topics, positions.first, end.ends),
         lambda done: progress("records replayed", done, total),
     )
     for change in changes:
@@ -155,13 +155,14 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
 
 
 def _records(
-    kafka: Mapping[str, str], topics: Topics, begin: Ends, ends: Ends
+    kafka: Mapping[str, str], topics: Topics, first: Moment, ends: Ends
 ) -> dict[PartitionName, Iterator[RawRecord]]:
-    """Return the records of each partition that the table has read from `begin` on.
+    """Return the records of each partition that the table has read, from where it began.
 
     Raises:
-        TallystreamError: some of them were deleted.
+        TallystreamError: some of them were deleted, or lost.
     """
+    begin = first.begin
     # All partitions are read at the same time, and share the memory of one.
     kilobytes = max(8_192 // len(ends), 256)
     limits = {"queued.max.messages.kbytes": str(kilobytes), "fetch.message.max.bytes": str(kilobytes << 10)}
@@ -175,6 +176,13 @@ def _records(
             "can't be replayed from nothing; to verify for longer, raise retention.ms of the topic, and begin a new "
             "table."
         )
+    cut = {place: one.end for place, one in found.items() if one.end < ends[str(place)]}
+    marks = {place: Mark(*first.last[str(place)]) for place in found if str(place) in first.last}
+    cut |= cuts(broker, marks)
+    if cut:
+        read = {place: max(ends[str(place)], marks[place].offset + 1 if place in marks else 0) for place in cut}
+        lost = " and ".join(f"{place} {lost_offsets(at, read[place])}" for place, at in cut.items())
+        raise TallystreamError(f"{lost} after they were read, so the sums have records that can't be replayed.")
     return {
         str(place): read_range(broker, place, Bounds(begin.get(str(place), 0), one.end, one.end), committed=False)
         for place, one in found.items()

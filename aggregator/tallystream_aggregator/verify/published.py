@@ -50,12 +50,15 @@ def is_within(ends: Ends, others: Ends) -> bool:
 class Moment(NamedTuple):
     """A moment at which sums were published: how far each shard had read.
 
-    The combiner's has neither the tags nor the `begin`: the offsets at which the table began, without those that are 0.
+    The combiner's has neither the tags nor what follows. `begin` are the offsets at which the table began, without
+    those that are 0. `last` has the last record of each partition that the first shard has read: its offset, and the
+    epoch of the leader that appended it.
     """
 
     shards: tuple[Ends, ...]
     tags: Tags = Tags()
     begin: Ends = {}  # noqa: RUF012 (a tuple's default is never changed)
+    last: Mapping[PartitionName, tuple[int, int]] = {}
 
     @property
     def ends(self) -> Ends:
@@ -83,7 +86,12 @@ def moment(value: bytes | None) -> Moment | None:
         found = Tags(frozenset(tags.get("drop", ())), None if keep is None else frozenset(keep))
         if int(content["shard"]) < of:
             begin = by_partition(content.get("begin", {}))
-            return Moment((by_partition(content["positions"]),) * of, found, begin)
+            last = {
+                f"{topic}:{int(p)}": (int(offset), int(epoch))
+                for topic, ps in content.get("last", {}).items()
+                for p, (offset, epoch) in ps.items()
+            }
+            return Moment((by_partition(content["positions"]),) * of, found, begin, last)
         shards = content.get("shards", {})
         return Moment(tuple(by_partition(shards[str(n)]) for n in range(of)), found) if shards else None
     except _NO_SUM as error:

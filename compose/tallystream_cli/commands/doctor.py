@@ -13,6 +13,7 @@ import typer
 from tallystream.errors import ConfigError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
+from tallystream_dashboards.exit_codes import BAD, GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ def doctor(
     )
     findings = list(run(settings))
     sys.stdout.write(as_json(findings) if json else as_table(findings))
-    raise typer.Exit(1 if has_failed(findings) else 0)
+    raise typer.Exit(BAD if has_failed(findings) else GOOD)
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:

@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from tallystream.errors import ConfigError
-from tallystream_cli import options as o
+from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
+from tallystream_dashboards.exit_codes import INTERRUPTED
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def forget(
     if yes:
         with stop_on_signals() as stop:
             if not publish(settings, plan, say, stop):
-                raise typer.Exit(o.INTERRUPTED)
+                raise typer.Exit(INTERRUPTED)
     else:
         say("nothing is changed: give --yes to remove it")
     if json:

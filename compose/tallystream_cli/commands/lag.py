@@ -75,8 +75,8 @@ def alert(
 ) -> None:
     """Post the alerts to an Alertmanager, by the state in the store, without Grafana.
 
-    Exit code: 0 after SIGTERM or Ctrl-C. With --once: 0 the alerts are posted, or there are none; 1 they are not; 3 the
-    store can't be read.
+    Exit code: 0 after SIGTERM or Ctrl-C. With --once: 0 the alerts are posted, or there are none; 1 they are not; 3
+    they are not known.
     """
     from tallystream_dashboards.alerts import AlertSettings, run
     from tallystream_dashboards.grafana.settings import Thresholds

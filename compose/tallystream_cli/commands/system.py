@@ -19,6 +19,7 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli import options as o
 from tallystream_cli.local import state_file
+from tallystream_dashboards.exit_codes import BAD, GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +103,7 @@ def status(
         sys.stdout.write(f"broker {state.bootstrap_servers}, store {state.store}\n")
         if state.page_url:
             sys.stdout.write(f"page {state.page_url}, JSON {state.api_url}/v1/problems\n")
-    raise typer.Exit(0 if all_up else 1)
+    raise typer.Exit(GOOD if all_up else BAD)
 
 
 def demo(
@@ -199,7 +200,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], data: Path, log: IO[bytes])
         code = process.poll()
         _copy_to_stderr(log)
         if code is not None:
-            return code or 1
+            return code or BAD
         state = state_file.read(data)
         if state is not None and state.supervisor == process.pid and state.up:
             sys.stdout.write(f"up: stop it with: tallystream down --data {data}\n")

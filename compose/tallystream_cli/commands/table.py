@@ -9,6 +9,7 @@ import typer
 
 from tallystream.errors import ConfigError
 from tallystream_cli import options as o
+from tallystream_dashboards.exit_codes import INTERRUPTED
 from tallystream_dashboards.printable import printable
 
 
@@ -181,7 +182,7 @@ def rebuild(
     with stop_on_signals() as stop:
         if not run(settings, say, stop):
             say("stopped: the table is as it was")
-            raise typer.Exit(o.INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 class ShipCommand(o.Sections):

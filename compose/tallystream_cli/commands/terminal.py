@@ -20,7 +20,7 @@ def top(
 ) -> None:
     """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
-    It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 the store can't be read.
+    It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 that is not known.
     """
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
@@ -57,7 +57,7 @@ def sums(
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
-    Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
+    Exit code: 0 there are sums, 3 none is known.
     """
     from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.sums import SumsSettings
@@ -94,8 +94,7 @@ def instances(
 ) -> None:
     """Show the instances of an app from the store: living, ended or silent since when, and the last report.
 
-    Without an app, show the numbers of each app. Exit code: 0 there are instances, 1 there are none, 2 the name is
-    wrong, 3 the store can't be read.
+    Without an app, show the numbers of each app. Exit code: 0 there are instances, 3 none is known.
     """
     from tallystream_dashboards.terminal.instances import InstancesSettings
     from tallystream_dashboards.terminal.show import show
@@ -145,8 +144,8 @@ def compare(
 
     Without names, show each consumer that counts what it takes, and what was sent to it.
 
-    Exit code: 0 none is known to be lost or processed twice, 1 some are, 2 a name is wrong, 3 the store can't be read,
-    4 that can't be told. Without SENT nothing is known to be lost.
+    Exit code: 0 none is known to be lost or processed twice, 1 some are, 3 that is not known. Without SENT nothing is
+    known to be lost.
     """
     from tallystream_dashboards.terminal.compare import CompareSettings
     from tallystream_dashboards.terminal.show import show

@@ -12,6 +12,7 @@ import typer
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
+from tallystream_dashboards.exit_codes import BAD, GOOD
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.verify.check import Difference, Outcome
 
-AGREE, DIFFER = 0, 1
 PROGRESS_INTERVAL_S = 5.0
 MAX_ROWS = 50
 """The number of differences in the table."""
 
 
 class UncheckedError(TallystreamError):
-    """The sums could not be checked: exit code 2, because 1 means that there are differences."""
+    """The sums could not be checked: exit code 3, because 1 means that there are differences."""
 
 
 def verify(
@@ -40,7 +40,7 @@ def verify(
 ) -> None:
     """Replay the topic metrics with independent code and compare every sum.
 
-    Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
+    Exit code: 0 all agree, 1 there are differences, 3 the sums could not be checked.
     """
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     try:
@@ -61,7 +61,7 @@ def check(cluster: Cluster, *, as_json: bool) -> int:
         sys.stdout.write(json_.dumps(as_dict(outcome)) + "\n")
     else:
         sys.stdout.write(as_text(outcome))
-    return DIFFER if outcome.differences else AGREE
+    return BAD if outcome.differences else GOOD
 
 
 class Progress:

@@ -25,7 +25,7 @@ from tallystream_cli.demo.results import Found, Row, exact, rows, twice
 from tallystream_cli.demo.scenario import Scenario
 from tallystream_cli.demo.sums import SumsReader, read_points
 from tallystream_cli.local.system import LocalSystem, interruptible
-from tallystream_cli.options import INTERRUPTED
+from tallystream_dashboards.exit_codes import INTERRUPTED
 from tallystream_dashboards.terminal.show import aligned
 
 if TYPE_CHECKING:

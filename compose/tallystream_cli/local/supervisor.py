@@ -148,6 +148,7 @@ class Supervisor:
         # The state changes first, so that `stop` also stops a component whose start fails.
         watched.state, watched.started_at = "starting", self._clock()
         watched.component.begin()
+        watched.started_at = self._clock()  # once more, as the broker's jars may have been downloaded first
         self._set(watched, "starting")
 
     def _set(self, watched: Watched, state: State) -> None:

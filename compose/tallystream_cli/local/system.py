@@ -19,6 +19,7 @@ from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.local import state_file
 from tallystream_cli.local.supervisor import Command, Supervisor
+from tallystream_cli.servers import jars
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
@@ -146,6 +147,8 @@ class LocalSystem:
                 self._say(f"killed {killed} processes of an earlier system")
             for option, port in self._given_ports.items():
                 _require_free(option, port)
+            if jars.missing(self._broker.jars):
+                self._say("the broker's jars are downloaded, once: this takes a minute or more")
             self._supervisor.start(self.watched[:1])
             self._prepare()
             self._supervisor.start(self.watched[1:])

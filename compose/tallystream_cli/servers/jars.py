@@ -93,14 +93,20 @@ def fetch(of: str) -> list[Path]:
     Raises:
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
     """
-    jars = read_lock(of)
-    folder = cache_dir() / "jars" / of
+    folder = _folder(of)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / jar.file_name for jar in jars]
-    missing = [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
-    if missing:
-        _retrieve(missing, folder)
-    return paths
+    if to_download := missing(of):
+        _retrieve(to_download, folder)
+    return [folder / jar.file_name for jar in read_lock(of)]
+
+
+def missing(of: str) -> list[Jar]:
+    """Return the jars of a set that `fetch` downloads."""
+    return [jar for jar in read_lock(of) if sha256_of(_folder(of) / jar.file_name) != jar.sha256]
+
+
+def _folder(of: str) -> Path:
+    return cache_dir() / "jars" / of
 
 
 def _retrieve(jars: list[Jar], folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tallystream_aggregator.shipping.points import is_sum
+from tallystream_aggregator.sinks.base import is_sum
 from tallystream_dashboards.data.died import read_died, read_died_sending
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, compare_all, positions_of, taken_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.instances import ENDED, LIVING, SILENT, state_of
-from tallystream_aggregator.shipping.points import EVENTS
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
+from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX
 from tallystream_dashboards.data.instances import newest_values, read_values, silent_after_ms
 from tallystream_dashboards.data.sums import REPORTER
 

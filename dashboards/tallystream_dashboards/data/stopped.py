@@ -6,10 +6,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.points import is_sum
+from tallystream_aggregator.sinks.base import is_sum
 from tallystream_dashboards.data.lines import Line, total
 from tallystream_dashboards.data.sums import MAX_MEASUREMENTS, metrics
-from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +35,7 @@ def read_stopped(reader: PointReader, *, at_ms: int, period_ms: int) -> Iterator
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    for name in [one for one in reader.measurements() if is_sum(one) and one not in LAGS][:MAX_MEASUREMENTS]:
+    for name in [*filter(is_sum, reader.measurements())][:MAX_MEASUREMENTS]:
         for app in _idle(reader, name, at_ms, period_ms):
             line = _counts(reader, name, at_ms - (ENDS_AFTER + STEADY) * period_ms, at_ms, app).get(app, Line(app))
             values = [line.at(at_ms - place * period_ms) for place in range(ENDS_AFTER + STEADY + 1)]

@@ -100,7 +100,7 @@ def read_stored(reader: PointReader, at_ms: int, *, clock: Callable[[], float] =
     for back_ms in (LIMIT_MS, LONGEST_MS):
         start_ms, end_ms = at_ms - back_ms, min(at_ms + LATER_MS, round(clock() * 1000) + 1)
         rounds = [
-            _Round(ts_ms, ts_ms - ceil(float(took_s) * 1000) - 1)
+            _Round(ts_ms, ts_ms - ceil(min(float(took_s), LONGEST_MS) * 1000) - 1)
             for one in reader.read(ROUNDS, ("took_s",), start_ms=start_ms, end_ms=end_ms)
             for ts_ms, took_s in zip(one.times_ms, one.values, strict=True)
         ]

@@ -6,11 +6,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.shipping.points import is_sum
-from tallystream_aggregator.sinks.base import Series
+from tallystream_aggregator.sinks.base import Series, is_sum
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line, highest, rate, total
-from tallystream_dashboards.lag.storage import ALL as LAGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -223,7 +221,7 @@ def read_all(
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
+    names = [*filter(is_sum, reader.measurements())]
     read = names[:MAX_MEASUREMENTS] if selected is None else [name for name in names if selected(name)]
     window_ms = period.window_ms(RATE_MS)
     series = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import Metric
 
-from tallystream_aggregator.health.server import Response, metrics_response
+from tallystream_aggregator.http_server import Response, metrics_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

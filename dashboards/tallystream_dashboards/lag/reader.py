@@ -31,6 +31,10 @@ PARTITION = ("group", "topic", "partition")
 """The tags of the points of a group in a partition."""
 
 
+MAX_DIGITS = 10
+"""The digits of a partition's number, which has 32 bits."""
+
+
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
     """Return the time of the newest round up to `at_ms`; None if there is none.
 
@@ -38,7 +42,7 @@ def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
         SinkUnavailableError: the store does not answer.
     """
     rounds = list(own(reader.read(ROUNDS, ("groups",), start_ms=at_ms + 1, end_ms=at_ms + 2, last_before=True)))
-    return rounds[0].times_ms[0] if rounds and rounds[0].times_ms[0] <= at_ms else None
+    return rounds[0].times_ms[0] if rounds and 0 <= rounds[0].times_ms[0] <= at_ms else None
 
 
 def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) -> list[GroupState]:
@@ -100,7 +104,7 @@ def read_samples(
     fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
     for one in own(reader.read(LAG, ("committed", "end"), start_ms=start_ms, end_ms=end_ms), *PARTITION):
         key = (one.tags["group"], (one.tags["topic"], int(one.tags["partition"])))
-        fields.setdefault(key, {})[one.field] = {ts: int(at) for ts, at in zip(one.times_ms, one.values, strict=True)}
+        fields.setdefault(key, {})[one.field] = offsets(one)
     return {
         key: [
             OffsetSample(ts_ms, at, values["end"][ts_ms])
@@ -111,10 +115,16 @@ def read_samples(
     }
 
 
+def offsets(series: Series) -> dict[int, int]:
+    """Return offsets by their time, in order. Others than whole numbers are somebody else's."""
+    return {ts: at for ts, at in zip(series.times_ms, series.values, strict=True) if isinstance(at, int)}
+
+
 def own(series: Iterable[Series], *tags: str) -> Iterator[Series]:
     """Yield the series that have the collector's tags: a metric of an application may have the name of its points."""
     for one in series:
-        if one.tags.keys() == set(tags) and one.tags.get("partition", "0").isdecimal():
+        partition = one.tags.get("partition", "0")
+        if one.tags.keys() == set(tags) and partition.isdecimal() and len(partition) <= MAX_DIGITS:
             yield one
 
 

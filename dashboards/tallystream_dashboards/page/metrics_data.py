@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
-from tallystream_aggregator.shipping.points import EVENTS
+from tallystream_aggregator.sinks.base import EVENTS
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.instances import by_instance, read_values
 from tallystream_dashboards.data.lines import ChartData, Line, chart_data, fitted

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.shipping.points import is_sum
+from tallystream_aggregator.sinks.base import is_sum
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.compare_reading import read_compared, read_sides
 from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.data.sides import NUMBERS, compare_all
 from tallystream_dashboards.data.stored import read_stored
-from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.data.sums import OWN
+from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
 from tallystream_dashboards.terminal.show import (
-    FOUND,
-    NOT_WELL,
-    UNKNOWN,
-    UNUSABLE,
     Shown,
     TableSettings,
     aligned,
@@ -34,8 +32,8 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.stored import Stored
 
 _NO_CONSUMER = (
-    "The store has no counter with positions. Count what is processed with ConsumerProgress, or set the positions "
-    "NAME.position together with the counter NAME."
+    "The store has no counter with positions. Count what is processed with ConsumerProgress, or compare two counters: "
+    "tallystream compare SENT PROCESSED."
 )
 
 
@@ -78,18 +76,18 @@ class CompareSettings(TableSettings):
         stored = read_stored(reader, at_ms)
         as_of_ms = stored.as_of(at_ms)
         if as_of_ms is None:
-            return Shown.nothing(stored.text(at_ms), UNKNOWN)
+            return Shown.nothing(stored.text(at_ms))
         sides = read_sides(reader, None, Period(as_of_ms, as_of_ms, as_of_ms + 1))
         compared = compare_all(sides, as_of_ms, stored, commits_first=self.commits_first)
         apps = {key.app for key in compared}
         if self.app is not None and self.app not in apps:
             what = f"The store has no counter of the app {self.app!r} with positions."
-            return Shown.nothing(f"{what} {did_you_mean(self.app, apps)}", UNUSABLE)
+            return Shown.nothing(f"{what} {did_you_mean(self.app, apps)}")
         of_app = {str(key): one for key, one in compared.items() if self.app in (None, key.app)}
         found = {str(key): compared[key] for key in compared if str(key) in of_app and key.taken in sides}
         left_out = [name for name in of_app if name not in found]
         if not found:
-            return Shown.nothing(_left_out(left_out) if left_out else _NO_CONSUMER, UNKNOWN)
+            return Shown.nothing(_left_out(left_out) if left_out else _NO_CONSUMER)
         objects = [
             {"metric": name, "sender": one.sender and str(one.sender), **_json(one.compared, stored, as_of_ms)}
             for name, one in found.items()
@@ -103,11 +101,11 @@ class CompareSettings(TableSettings):
         tags = dict(tag.split("=", 1) for tag in self.tags)
         compared = read_compared(reader, sent, counted, self.group, period, tags=tags, commits_first=self.commits_first)
         if compared is None:
-            return Shown.nothing(self._wrong_name(reader), UNUSABLE)
+            return Shown.nothing(self._wrong_name(reader))
         stored, at_ms = compared.stored, period.end_ms
         as_of_ms, as_of = stored.as_of(at_ms), stored.text(at_ms)
         if as_of_ms is None:
-            return Shown.nothing(as_of, UNKNOWN)
+            return Shown.nothing(as_of)
         now, still_ms = compared.at(as_of_ms), compared.still_ms(as_of_ms)
         still = None if still_ms is None else comparison_json(compared.at(still_ms))
         json = _json(now, stored, as_of_ms) | {"still_ms": still_ms, "still": still}
@@ -117,10 +115,12 @@ class CompareSettings(TableSettings):
 
     def _wrong_name(self, reader: PointReader) -> str:
         """Return which names the store does not have, with those that are like them."""
-        counters = {name for name in reader.measurements() if is_sum(name) and name not in LAGS}
-        wrong = [name for name in self.names if not any(name == one or name.endswith(f"/{one}") for one in counters)]
+        known = set(filter(is_sum, reader.measurements()))
+        wrong = [name for name in self.names if not any(name == one or name.endswith(f"/{one}") for one in known)]
         if wrong:
-            return " ".join(f"The store has no counter {name!r}. {did_you_mean(name, counters)}" for name in wrong)
+            alike = {name for name in known if not name.startswith(OWN)}
+            sentences = ((f"The store has no counter {name!r}.", did_you_mean(name, alike)) for name in wrong)
+            return " ".join(dict.fromkeys(chain.from_iterable(sentences)))
         if self.names:
             of = " or ".join([*map(repr, self.names), *(f"the group {one!r}" for one in [self.group] if one)])
             return f"The store has nothing of {of}{''.join(f' with {tag}' for tag in self.tags)} together."
@@ -153,9 +153,9 @@ def _code(found: Iterable[tuple[Comparison, bool]], stored: Stored, at_ms: int) 
     unsure = False
     for one, knows_sent in found:
         if one.is_bad:
-            return NOT_WELL
+            return BAD
         unsure = unsure or one.processed_twice.most != 0 or (knows_sent and one.lost.at_most != 0)
-    return UNKNOWN if unsure else FOUND
+    return UNKNOWN if unsure else GOOD
 
 
 def _left_out(names: Sequence[str]) -> str:

@@ -10,8 +10,9 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data.instance_states import Instance, read_instances
 from tallystream_dashboards.data.lines import RANGES, Period
 from tallystream_dashboards.data.observed import read_numbers
+from tallystream_dashboards.exit_codes import GOOD
 from tallystream_dashboards.printable import printable
-from tallystream_dashboards.terminal.show import FOUND, UNUSABLE, Shown, TableSettings, aligned, did_you_mean
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class InstancesSettings(TableSettings):
             raise ConfigError("--metric", self.metric, "give the app, too")
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return a line for each app, or for each instance of one. The exit code is 1 if there are none, else 0."""
+        """Return a line for each app, or for each instance of one. The exit code is 0 if there are any."""
         numbers = read_numbers(reader, end_ms=at_ms, until_ms=at_ms + 1)
         if self.app is None:
             return _apps(numbers)
@@ -52,11 +53,11 @@ class InstancesSettings(TableSettings):
         found = read_instances(reader, self.app, period, metric=self.metric)
         apps = [one.name for one in numbers]
         if not found and apps and self.app not in apps:
-            return Shown.nothing(f"The store has no app {self.app!r}. {did_you_mean(self.app, apps)}", UNUSABLE)
+            return Shown.nothing(f"The store has no app {self.app!r}. {did_you_mean(self.app, apps)}")
         if not found:
             return Shown.nothing(_nothing(self))
         summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers if one.name == self.app)
-        return Shown([_json(one, self) for one in found], _table(found, at_ms, self) + summary, "", FOUND)
+        return Shown([_json(one, self) for one in found], _table(found, at_ms, self) + summary, "", GOOD)
 
 
 def _apps(numbers: Sequence[AppInstances]) -> Shown:
@@ -64,7 +65,7 @@ def _apps(numbers: Sequence[AppInstances]) -> Shown:
         return Shown.nothing("The store has no app yet. Check that an application reports, and that the shipper runs.")
     rows = [(one.name, *map(formatting.number, (one.living, one.ended, one.silent))) for one in numbers]
     objects = [{"app": one.name, "living": one.living, "ended": one.ended, "silent": one.silent} for one in numbers]
-    return Shown(objects, aligned([("APP", "LIVING", "ENDED", "SILENT"), *rows], right={1, 2, 3}), "", FOUND)
+    return Shown(objects, aligned([("APP", "LIVING", "ENDED", "SILENT"), *rows], right={1, 2, 3}), "", GOOD)
 
 
 def _nothing(settings: InstancesSettings) -> str:

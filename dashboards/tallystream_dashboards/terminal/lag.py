@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN, UNUSABLE
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import SLOT_MS, group_json
-from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.lag.state import GroupState
 
-OK, WARN, ERR, UNKNOWN = 0, 1, 2, UNREADABLE
+OK, WARN, ERR = GOOD, BAD, UNUSABLE
 """Exit codes, as in monitoring checks."""
 
 _CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}

@@ -15,6 +15,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
-
-FOUND, NOTHING, NOT_WELL, UNUSABLE, UNREADABLE, UNKNOWN = 0, 1, 1, 2, 3, 4
-"""Exit codes: there is something to show, there is nothing, something is not well, a name is wrong, the store can't be
-read, and that can't be told.
-"""
 
 RETRY_S = 0.5
 """Seconds between two reads while there is nothing to show yet."""
@@ -47,9 +43,9 @@ class Shown(NamedTuple):
     code: int
 
     @classmethod
-    def nothing(cls, problem: str, code: int = NOTHING) -> Shown:
+    def nothing(cls, problem: str) -> Shown:
         """Return that there is nothing to show, and why."""
-        return cls((), "", problem, code)
+        return cls((), "", problem, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +86,7 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
     """Write what a command shows to `out` (standard output), and return its exit code.
 
     With `watch`, do it again every `every_s` seconds, until SIGTERM or Ctrl-C. With `json` the output is for programs,
-    so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3. With
+    so the sentence goes to standard error. If the store can't be read, the sentence says so. With
     `wait_s`, it is read again until there is something to show, for so many seconds at most.
     Must be called in the main thread.
 
@@ -104,7 +100,7 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
             objects, text, problem, code = _read(settings, opened, at_ms)
-            if code != FOUND and clock() < deadline_s and not stop.wait(RETRY_S):
+            if code != GOOD and clock() < deadline_s and not stop.wait(RETRY_S):
                 continue
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(json_lines(objects) if settings.json else text)
@@ -128,7 +124,7 @@ def _read(settings: TableSettings, opened: Callable[[], PointReader], at_ms: int
             return settings.shown(reader, at_ms)
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
-        return Shown.nothing(f"The {what} can't be read: {error}", UNREADABLE)
+        return Shown.nothing(f"The {what} can't be read: {error}")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

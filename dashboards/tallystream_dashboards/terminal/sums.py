@@ -7,20 +7,20 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.shipping.points import is_sum
+from tallystream_aggregator.sinks.base import is_sum
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import Period
-from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.terminal.show import FOUND, Shown, TableSettings, aligned, did_you_mean
+from tallystream_dashboards.exit_codes import GOOD
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
 
-_COLUMNS = ("APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "INSTANCES", "CHANGED")
+_COLUMNS = ("APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "LIVING", "CHANGED")
 _RIGHT = frozenset({4, 5, 6, 7, 8})
 
 
@@ -47,14 +47,14 @@ class SumsSettings(TableSettings):
         return not isinstance(self.store, StoreSettings)
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return a line for each sum. The exit code is 0 if there are sums, 1 if there are none."""
+        """Return a line for each sum. The exit code is 0 if there are sums."""
         pattern = self.pattern or ("*" if self.all else None)
         found = read_sums(reader, at_ms=at_ms, pattern=pattern, app=self.app)
         rated_ms = None if self.from_topic else at_ms
         objects = [sum_json(one, rated_ms) for one in found]
         if not objects:
             return Shown.nothing(_nothing(self, reader))
-        return Shown(objects, _table(sums.with_totals(found), rated_ms, at_ms), "", FOUND)
+        return Shown(objects, _table(sums.with_totals(found), rated_ms, at_ms), "", GOOD)
 
 
 def read_sums(
@@ -79,10 +79,8 @@ def _nothing(settings: SumsSettings, reader: PointReader) -> str:
     where, owner = ("topic", "aggregator") if settings.from_topic else ("store", "shipper")
     check = "Check the name, and that"
     if settings.pattern is not None and settings.app is None:
-        names = {name for name in reader.measurements() if is_sum(name) and name not in LAGS}
-        check = (
-            f"{did_you_mean(settings.pattern, {name for name in names if not name.startswith(sums.OWN)})} Check that"
-        )
+        names = {name for name in filter(is_sum, reader.measurements()) if not name.startswith(sums.OWN)}
+        check = f"{did_you_mean(settings.pattern, names)} Check that"
     return f"The {where} has no sum{of_app} {what}. {check} the {owner} runs."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
@@ -12,10 +13,11 @@ from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.storage import group_json
 from tallystream_dashboards.terminal.lag import outdated
-from tallystream_dashboards.terminal.show import FOUND, NOT_WELL, Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 from tallystream_dashboards.terminal.sums import read_sums, sum_json
 
 if TYPE_CHECKING:
@@ -30,9 +32,13 @@ MAX_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state at a moment: what is not well as sentences, the groups, worst first, and the sums, fastest first."""
+    """The state at a moment: what is not well as sentences, the groups, worst first, and the sums, fastest first.
+
+    Without lag (`lag_known`) it is not known whether everything is well.
+    """
 
     at_ms: int
+    lag_known: bool
     problems: tuple[str, ...]
     groups: tuple[GroupState, ...]
     sums: tuple[Metric, ...]
@@ -53,10 +59,11 @@ class TopSettings(TableSettings):
     """Settings of `tallystream top`, those of every table."""
 
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
-        """Return one screen, of rows that fit the terminal. The exit code is 0 if everything is well, 1 if not."""
+        """Return one screen, of rows that fit the terminal. The exit code says whether everything is well."""
         state = read_overview(reader, at_ms)
         text = screen(state, *shutil.get_terminal_size())
-        return Shown([state.as_json()], text, "", NOT_WELL if state.problems else FOUND)
+        code = UNKNOWN if not state.lag_known else BAD if state.problems else GOOD
+        return Shown([state.as_json()], text, "", code)
 
 
 def read_overview(reader: PointReader, at_ms: int) -> Overview:
@@ -69,16 +76,15 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
     sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(one.rate(at_ms) or 0))
     observed = read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1)
     found = [_sentence(problem, at_ms) for problem in problems(groups, observed, now_ms=at_ms)]
-    if groups.round_ms is None:
+    lag_known = groups.round_ms is not None
+    if not lag_known:
         found.append(outdated(None, at_ms))
-    if not sums:
-        found.append("The store has no sum yet: check that an application reports, and that the shipper runs.")
-    return Overview(at_ms, tuple(found), tuple(one for one in groups.states if not one.gone), tuple(sums))
+    return Overview(at_ms, lag_known, tuple(found), tuple(one for one in groups.states if not one.gone), tuple(sums))
 
 
 def screen(state: Overview, columns: int, lines: int) -> str:
-    """Return the state as text of at most so many lines, cut at the last column."""
-    head = _head(state)
+    """Return the state as text of at most so many lines. Rows of tables are cut at the last column."""
+    head = [line for sentence in _head(state) for line in wrap(sentence, columns)]
     # Two empty lines, two heads of tables, and the line of the cursor.
     left = max(0, lines - len(head) - 5)
     groups, sums = rows_of(len(state.groups), len(state.sums), left)
@@ -102,7 +108,8 @@ def _head(state: Overview) -> list[str]:
     title = f"Tallystream   {datetime.fromtimestamp(state.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     found = state.problems
     if not found:
-        return [title, f"Everything is well. Groups: {formatting.number(len(state.groups))}, none WARN or ERR."]
+        well = f"Everything is well. Groups: {formatting.number(len(state.groups))}, none WARN or ERR."
+        return [title, well, *([] if state.sums else ["No application has reported yet."])]
     shown = found if len(found) <= MAX_PROBLEMS else found[: MAX_PROBLEMS - 1]
     more = [f"and {len(found) - len(shown)} more problems"] if len(shown) < len(found) else []
     return [title, *shown, *more]
@@ -128,7 +135,7 @@ def _sums(state: Overview, rows: int) -> str:
         )
         for one in state.sums[:rows]
     ]
-    head = ("VALUE", "RATE/S", "INSTANCES", "APP", _heading("SUM", rows, len(state.sums)))
+    head = ("VALUE", "RATE/S", "LIVING", "APP", _heading("SUM", rows, len(state.sums)))
     return aligned([head, *cells], right={0, 1, 2})
 
 

@@ -6,7 +6,7 @@ import itertools
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -15,11 +15,12 @@ from support.aggregator import Aggregator
 from support.cluster.brokers import KafkaCluster
 from support.exactness import assert_as_acknowledged, assert_exact
 from support.faults import OUTAGE_S, assert_published, pause
-from support.fleet import NAME, Fleet
+from support.fleet import Fleet
 from support.history import violations
+from support.journals import Shippers, of_rows, of_sums
 from support.kafka import end_offsets, following
-from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sinks.stores import StoreSettings
 
 TRANSACTIONS = "__transaction_state"
 KINDS = (
@@ -37,10 +38,20 @@ KINDS = (
 """A leader is that of `metrics-table`, and a coordinator that of the writer's transactions."""
 
 
-def cluster_faults(cluster: KafkaCluster, topics: Topics, folder: Path, kinds: Sequence[str], seed: int) -> None:
+def cluster_faults(
+    cluster: KafkaCluster,
+    topics: Topics,
+    folder: Path,
+    kinds: Sequence[str],
+    *,
+    seed: int,
+    stores: Mapping[str, StoreSettings],
+) -> None:
     """Cause each of the faults under load, for 1 to 20 seconds. Check what `random_kills` checks.
 
-    Prints how long after the fault, when all partitions have a leader, the newest records are summed.
+    After each of them the shippers to the `stores` are killed. What readers of the topics and of the stores see, and
+    when, agrees with the journal. Prints how long after the fault, when all partitions have a leader, the newest
+    records are summed.
     """
     chance, servers = random.Random(seed), cluster.bootstrap_servers
     fleet = Fleet(servers, topics.metrics, seed)
@@ -48,12 +59,13 @@ def cluster_faults(cluster: KafkaCluster, topics: Topics, folder: Path, kinds: S
     recovery_s: dict[str, list[float]] = defaultdict(list)
     published = (topics.agg, topics.table, topics.dead, topics.events)
     seen_at: dict[str, list[float]] = {}
+    shippers = Shippers(servers, topics.prefix, folder, stores)
     with (
         following(servers, published, seen_at) as seen,
         Aggregator(servers, topics.prefix, folder, "--latency", "low") as aggregator,
     ):
         aggregator.start().wait_ready()
-        with fleet.publishing():
+        with shippers.watched(fleet.journal), fleet.publishing():
             for kind in kinds:
                 pause(chance.uniform(0, 2))
                 _cause(cluster, topics, aggregator, kind, chance.uniform(1, 20))
@@ -62,18 +74,18 @@ def cluster_faults(cluster: KafkaCluster, topics: Topics, folder: Path, kinds: S
                 due = end_offsets(servers, topics.metrics)
                 waited = aggregator.wait_committed(topics.metrics, due, OUTAGE_S, f"{kind}: steps are committed again")
                 recovery_s[kind].append(waited)
+                shippers.kill()
+                shippers.start()
         assert_exact(cluster, topics)
         assert_as_acknowledged(cluster, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
     assert_published(cluster, topics, seen)
-    lines = []
-    for at, record in zip(seen_at[topics.agg], seen[topics.agg], strict=True):
-        row = sums.decode(record.value or b"")
-        if row.name == NAME:  # its offsets are the last ones that it includes
-            positions = {partition: offset + 1 for partition, offset in row.offsets[topics.metrics].items()}
-            line = {"at": at, "reader": topics.agg, "sum": row.tags["part"], "count": row.count, "positions": positions}
-            lines.append(line)
-    assert violations(fleet.journal.lines(), lines, OUTAGE_S, [topics.agg]) == []
+    lines = [
+        *of_sums(topics, seen[topics.agg], seen_at[topics.agg]),
+        *of_rows(topics, seen[topics.table], seen_at[topics.table]),
+        *shippers.seen,
+    ]
+    assert violations(fleet.journal.lines(), lines, OUTAGE_S, [topics.agg, topics.table, *stores]) == []
     for kind, passed_s in recovery_s.items():
         print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201

@@ -23,6 +23,7 @@ from support.tables import Tables
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.stream import positions
+from tallystream_aggregator.stream.broker import Mark, Place
 from tallystream_aggregator.table.combiners import encode
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 
@@ -105,7 +106,14 @@ def of_own_topics() -> Inputs:
         for place, one in enumerate(table.outputs().shard_sums[:8]):
             yield "shard-sums", f"shard-{number}-{place}", encode(one)
     state = tables_of(TOPICS[1]).states[0]
-    row = positions.row_of(state, claim=(2, 1), step=7, topics={"metrics": "id"}, begin={"metrics": {"0": 3}})
+    row = positions.row_of(
+        state,
+        claim=(2, 1),
+        step=7,
+        topics={"metrics": "id"},
+        begin={"metrics": {"0": 3}},
+        last={Place("metrics", 0): Mark(4, 2)},
+    )
     yield "positions", "shard", positions.encode(row)
     row.of, row.shard, row.shards = 2, 2, {"0": {"metrics": {"0": 5}}, "1": {"metrics": {"0": 7}}}
     yield "positions", "combiner", positions.encode(row)

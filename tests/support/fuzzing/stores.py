@@ -68,10 +68,14 @@ def points(data: bytes) -> None:
 @cache
 def _opened() -> tuple[sqlite3.Connection, LocalStore]:
     """Return a store for all inputs of `points`, and a connection that writes to it."""
-    path = empty_path().with_name("points.db")
-    connection = create(path)
+    connection = create(points_path())
     connection.execute("PRAGMA synchronous = OFF")
-    return connection, LocalStore(path)
+    return connection, LocalStore(points_path())
+
+
+def points_path() -> Path:
+    """Return the path of the store for all inputs of `points`."""
+    return empty_path().with_name("points.db")
 
 
 def _insert(connection: sqlite3.Connection, measurement: bytes, value: bytes) -> None:
@@ -83,8 +87,6 @@ def _insert(connection: sqlite3.Connection, measurement: bytes, value: bytes) ->
         (measurement.decode(), text),
     ).fetchone()
     for name, field in dict(fields).items():
-        if type(field) is not _field_types().get((measurement.decode(), name), type(field)):
-            continue  # a store refuses another type
         stored: Any = bytes([field]) if isinstance(field, bool) else field
         connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)", (*series, ts_ms, name, stored))
 
@@ -114,11 +116,6 @@ def history() -> list[Point]:
         one = {"app": "billing", "metric_type": "counter", "instance": "billing-1"}
         found.append(Point("instance:billing.processed", one, life, ts_ms))
     return found
-
-
-@cache
-def _field_types() -> dict[tuple[str, str], type]:
-    return {(one.measurement, name): type(field) for one in history() for name, field in one.fields.items()}
 
 
 def read_all(reader: PointReader) -> None:

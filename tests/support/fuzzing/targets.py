@@ -41,7 +41,7 @@ TARGETS = {
     "shard-sums": Target(topics.shard_sums, 1000, (msgspec.DecodeError,)),
     "shipped": Target(topics.shipped, 300),
     "local-store": Target(stores.local_store, 100, (ConfigError, SinkUnavailableError)),
-    "points": Target(stores.points, 100, (ConfigError, SinkUnavailableError)),
+    "points": Target(web.points, 100, (ConfigError, SinkUnavailableError)),
     "request": Target(web.request, 300),
     "path": Target(web.path, 300),
     "page": Target(web.page, 400),

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any, cast
 from unittest import mock
 
+from support.fuzzing import stores
 from support.fuzzing.stores import NOW_MS, empty_path, history
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.health.server import AllowedHosts, HealthServer, Response, _Handler
+from tallystream_aggregator.http_server import AllowedHosts, HealthServer, Response, _Handler
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -62,6 +63,22 @@ def _server() -> Server:
     store.write(history())
     store.close()
     return Server(StoreSettings.parse(f"local:{path}"))
+
+
+def points(data: bytes) -> None:
+    """Read a store with the points of an input, and answer all questions about what it has."""
+    stores.points(data)
+    for path in STORED:
+        assert _server_of_points().respond(path, "localhost").status in (200, 503)
+
+
+@cache
+def _server_of_points() -> Server:
+    return Server(StoreSettings.parse(f"local:{stores.points_path()}"))
+
+
+STORED = ("/v1/sums", "/v1/instances?app=billing&metric=billing.processed", "/v1/compare", "/v1/problems")
+"""What is asked of a store with points of somebody else."""
 
 
 def request(data: bytes) -> None:

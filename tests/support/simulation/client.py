@@ -13,7 +13,7 @@ from functools import partial
 from support.simulation.broker import SimulatedCluster
 from support.simulation.partition import Outcome
 from support.simulation.processes import Process
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, FencedError, Output, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, FencedError, Mark, Output, Place
 
 
 class SimulatedBroker:
@@ -94,7 +94,8 @@ class SimulatedSource:
             left -= len(records)
             if end > positions[place]:
                 positions[place] = end
-                chunks.append(Chunk(place, [entry[:4] for entry in records], end))
+                marks = {entry.epoch: Mark(entry.offset, entry.epoch) for entry in records}
+                chunks.append(Chunk(place, [entry[:4] for entry in records], end, list(marks.values())))
         if not chunks:
             self._process.pass_time(timeout_s)
         return chunks

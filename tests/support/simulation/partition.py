@@ -17,7 +17,10 @@ Outcome = Literal["commit", "abort"]
 
 
 class Entry(NamedTuple):
-    """A record, or a marker. `transaction` is the number of its transaction, or None for a record without one."""
+    """A record, or a marker. `transaction` is the number of its transaction, or None for a record without one.
+
+    `epoch` is that of the leader that appended it.
+    """
 
     offset: int
     time_ms: int
@@ -25,6 +28,7 @@ class Entry(NamedTuple):
     value: bytes | None
     transaction: int | None = None
     marker: Outcome | None = None
+    epoch: int = 0
 
 
 class Partition:
@@ -38,6 +42,8 @@ class Partition:
         """The offset of the next entry: the high watermark, as there is one replica."""
         self.open: dict[int, int] = {}
         """The transactions that are open here, by number, and the offset of the first record of each."""
+        self.epoch = 0
+        """How often another leader was elected."""
         self.outcomes: dict[int, Outcome] = {}
         """How the other transactions ended here. It survives the compaction of their markers."""
         self._offsets: list[int] = []
@@ -66,7 +72,7 @@ class Partition:
             self.outcomes[number] = outcome
 
     def _add(self, entry: Entry) -> int:
-        self.entries.append(entry)
+        self.entries.append(entry._replace(epoch=self.epoch))
         self._offsets.append(entry.offset)
         self.end += 1
         return entry.offset
@@ -112,6 +118,7 @@ class Partition:
 
         A transaction whose marker is lost is open again. The coordinator believes that it has ended: it hangs.
         """
+        self.epoch += 1
         self._keep([entry for entry in self.entries if entry.offset < end])
         self.start, self.end = min(self.start, end), min(self.end, end)
         self.open = {number: first for number, first in self.open.items() if first < end}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from support.grafana_push import ENV, TOKEN, save_as_person
+from support.grafana_push import ENV, TOKEN
 from support.grafana_stub import GrafanaStub
 from support.lag import Rounds, group, round_of
 from support.malformed import INVALID_TIMES
@@ -26,7 +26,6 @@ from tallystream_aggregator.table.records.decode import Forget
 from tallystream_cli import main
 from tallystream_cli import options as o
 from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
-from tallystream_dashboards.grafana.push import PushRefusedError
 
 AT_MS = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
@@ -178,16 +177,6 @@ def test_push_applies_the_options(grafana: GrafanaStub) -> None:
     rule = grafana.state.rules["mine-lag-seconds"]
     assert rule["notification_settings"] == {"receiver": "On call"}
     assert "more than 60 s behind" in rule["annotations"]["description"]
-
-
-def test_a_dashboard_that_a_person_changed(grafana: GrafanaStub) -> None:
-    """By default the push is refused; --force overwrites the change. A dry run has exit code 1."""
-    push(grafana)
-    save_as_person(grafana, "tallystream-lag", "My lag")
-    assert isinstance(push(grafana).exception, PushRefusedError)
-    assert push(grafana, "--dry-run").exit_code == 1
-    assert push(grafana, "--force").exit_code == 0
-    assert grafana.state.dashboards["tallystream-lag"]["dashboard"]["title"] != "My lag"
 
 
 def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:

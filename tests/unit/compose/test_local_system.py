@@ -58,6 +58,16 @@ def test_a_state_file_that_can_not_be_written_ends_nothing(
     assert said[-5:] == ["stopping", failure, "two is stopped", failure, "one is stopped"]
 
 
+def test_a_first_start_says_that_it_downloads(
+    system: LocalSystem, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nothing would be heard for minutes."""
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "cache"))
+    system.start()
+    system.stop()
+    assert said[0].startswith("the broker's jars are downloaded")
+
+
 PARENT = (
     "import subprocess, sys; subprocess.Popen([sys.executable, '-c', "
     "'import os, signal; print(os.getpid(), flush=True); signal.pause()']).wait()"

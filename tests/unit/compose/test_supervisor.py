@@ -101,6 +101,16 @@ def test_a_group_starts_together() -> None:
     assert [message.split()[0] for message in system.messages] == ["page", "aggregate"]
 
 
+def test_a_download_is_not_counted_as_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A component that needs long before its process begins has its whole time from then on."""
+    system = FakeSystem("broker")
+    broker = system.components["broker"]
+    broker.polls_until_ready = 5
+    monkeypatch.setattr(broker, "begin", lambda: system.sleep(10 * broker.start_timeout_s))
+    system.start()
+    assert system.state("broker") == "up"
+
+
 def test_a_dead_component_is_restarted_after_a_pause_that_doubles() -> None:
     """Each death in a row doubles the pause; the restart comes when the pause has ended, not before."""
     system = FakeSystem("broker", "page")

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fleet import NAME
 from support.fuzz import examples
 from support.history import Line, main, violations
+from support.journals import of_rows, of_sums
+from support.replayed import TopicRecord
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +149,33 @@ def test_a_planted_violation_is_found(name: str) -> None:
         plant(records, seen)
         found.append(any(message in line for line in violations(records, seen, 60, READERS)))
     assert all(found)
+
+
+TOPICS = Topics()
+
+
+def on_topics(counts: tuple[int, int]) -> list[Line]:
+    """Return what readers of both topics see after two records, an instance each, and the cut of their rows."""
+    rows = [
+        (f'["life","app","i-{n}","L",0]', {"metrics": [{"name": NAME, "tags": {"part": "0"}, "count": count}]})
+        for n, count in enumerate(counts)
+    ]
+    rows += [('["shard",0]', {"offsets": {"metrics:0": 1}}), ('["positions",0]', {})]
+    table = [TopicRecord(key.encode(), json.dumps(value).encode(), 0, 0, n) for n, (key, value) in enumerate(rows)]
+    total = Sum(app="app", name=NAME, type="counter", tags={"part": "0"}, count=sum(counts), ts=0)
+    total.offsets = {TOPICS.metrics: {"0": 1}}
+    agg = [TopicRecord(b"k", total.value(), 0, 0, 0)]
+    return [*of_sums(TOPICS, agg, [3.0]), *of_rows(TOPICS, table, [3.0] * len(table))]
+
+
+def test_readers_of_both_topics_are_journalled() -> None:
+    """The rows of a transaction are a cut at the offsets of their shard. A count that is too low is found in both."""
+    part: Line = {"partition": 0, "life": "L", "part": 0, "sum": "0"}
+    records = [{**part, "at": 1.0, "offset": n, "instance": f"i-{n}", "count": count} for n, count in enumerate((5, 7))]
+    readers = (TOPICS.agg, TOPICS.table)
+    assert violations(records, on_topics((5, 7)), 60, readers) == []
+    found = violations(records, on_topics((5, 6)), 60, readers)
+    assert [one.partition(" ")[0] for one in found if "at the positions" in one] == list(readers)
 
 
 def test_the_script_names_what_is_wrong(

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.malformed import BAD_METRICS, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
 from tallystream_aggregator.table.records import decode as reading
@@ -87,22 +86,6 @@ def test_decoding_returns_the_encoded_snapshot(snapshot: record.Snapshot) -> Non
     assert json.loads(encoded)["v"] == 1
 
 
-@pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
-def test_invalid_bytes_are_unreadable_with_a_reason(poison: bytes) -> None:
-    """No bytes raise an exception: the result is a reason."""
-    assert isinstance(reading.read_value(poison, 100), Refusal)
-
-
-@pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
-def test_an_invalid_metric_does_not_affect_the_others(metric: str) -> None:
-    """The other metrics of the record are decoded; the invalid one is quoted, or rejected when it is stored."""
-    text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
-    message = reading.read_value(text.encode(), 100)
-    assert isinstance(message, reading.DecodedSnapshot)
-    assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
-    assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
-
-
 @pytest.mark.parametrize(
     ("field", "good", "bad"),
     [
@@ -144,21 +127,6 @@ def test_the_limits_of_tags(good: bool, tags: dict[str, str]) -> None:
     message = reading.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
     assert isinstance(message, reading.DecodedSnapshot)
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
-
-
-def test_unknown_fields_are_ignored() -> None:
-    """Unknown fields of the header and of metrics are ignored, so that a later version may add some."""
-    extended = value({"type": "counter", "name": "n", "count": 1, "unit": "kg"}, host={"name": "a"})
-    assert record.decode(extended).metrics == [record.Counter(name="n", count=1)]
-
-
-def test_nan_is_published_as_null_and_only_that_metric_is_rejected() -> None:
-    """NaN becomes null, since JSON can't represent it."""
-    snapshot = record.decode(value())
-    snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
-    message = reading.read_value(record.encode(snapshot), 100)
-    assert isinstance(message, reading.DecodedSnapshot)
-    assert [metric.name for metric in message.snapshot.metrics] == ["n"]
 
 
 def test_an_identity_does_not_depend_on_the_order_of_tags() -> None:

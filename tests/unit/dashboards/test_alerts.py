@@ -18,8 +18,9 @@ from support.stores import write
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.alerts import UNREADABLE, Alerts, AlertSettings, run
+from tallystream_dashboards.alerts import Alerts, AlertSettings, run
 from tallystream_dashboards.data.problems import Problem
+from tallystream_dashboards.exit_codes import UNKNOWN
 from tallystream_dashboards.grafana.settings import Thresholds
 
 AWAY = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="t", org="o", bucket="b", env={})
@@ -112,7 +113,7 @@ def test_nothing_is_posted_if_everything_is_well(store: StoreSettings) -> None:
     assert webhook.requests == []
 
 
-@pytest.mark.parametrize(("away", "code", "name"), [(True, UNREADABLE, "SinkBehind"), (False, 0, "LagCollectorDown")])
+@pytest.mark.parametrize(("away", "code", "name"), [(True, UNKNOWN, "SinkBehind"), (False, 0, "LagCollectorDown")])
 def test_a_store_without_an_answer_or_without_lag_is_an_alert(
     store: StoreSettings, away: bool, code: int, name: str
 ) -> None:

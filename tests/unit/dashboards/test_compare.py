@@ -267,28 +267,11 @@ def test_counts_without_offsets(sent: int, counted: int, uncommitted: int | None
     assert (found.lost, found.twice, found.is_bad) == (lost, twice, lost.at_least > 0)
 
 
-@fuzz.examples(100)
-@given(history=fuzz.lists(of_consumers, 80))
-def test_without_a_count_of_what_was_sent_twice_is_what_it_is_granted_to_be(history: list[tuple[str, int]]) -> None:
-    """If every offset has a record, the consumers alone tell what was counted twice, and at most processed twice."""
-    group = Group(PARTITIONS, INSTANCES)
-    run(group, history)
-    found, times = found_in(group, knows_sent=False), repeated(group.counted())
-    assert found.twice == Bounds(times, None, times)
-    assert contains(found.processed_twice, repeated(group.worked))
-
-
 def test_records_without_an_offset_may_be_lost() -> None:
     """If more were counted as sent than there are offsets, they may have failed, or their offsets are not known."""
     all_of_it = Counted(100, {ONE: Range(0, 100)})
     found = compare(Counted(110, {ONE: Range(0, 100)}), all_of_it, taken=all_of_it)
     assert (found.sent, found.lost, found.in_flight) == (Bounds(100, 110), Bounds(), Bounds())
-
-
-def test_what_was_processed_alone_tells_what_was_counted_twice() -> None:
-    """Without a count of what was sent, nothing is known of what is lost or in flight."""
-    found = compare(None, Counted(120, {ONE: Range(0, 100)}))
-    assert (found.twice, found.lost, found.in_flight) == (Bounds(20, None, 20), Bounds(), Bounds())
 
 
 def all_of(count: int, within: tuple[int, int]) -> Counted:

@@ -17,8 +17,8 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare_reading import read_compared
 from tallystream_dashboards.data.lines import Period
+from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
 from tallystream_dashboards.terminal.compare import CompareSettings
-from tallystream_dashboards.terminal.show import FOUND, NOT_WELL, UNKNOWN, UNUSABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,10 +64,10 @@ def test_a_pair_of_counters(store: StoreSettings) -> None:
 def test_the_exit_code_says_whether_all_is_well(store: StoreSettings) -> None:
     """It is 0 if nothing was lost or processed twice, whatever is in flight, and 1 if records were counted twice."""
     write(store, [*sent(1000), *processed(988, 988, 988)])
-    assert compared(store, "orders.sent", "billing.processed")[0] == FOUND
-    assert compared(store, "billing.processed")[0] == FOUND
+    assert compared(store, "orders.sent", "billing.processed")[0] == GOOD
+    assert compared(store, "billing.processed")[0] == GOOD
     write(store, [*processed(990, 988, 990)])
-    assert compared(store, "orders.sent", "billing.processed")[0] == NOT_WELL
+    assert compared(store, "orders.sent", "billing.processed")[0] == BAD
 
 
 def test_a_wrong_name(store: StoreSettings) -> None:
@@ -75,12 +75,12 @@ def test_a_wrong_name(store: StoreSettings) -> None:
     write(store, [*sent(1000), *processed(988, 988, 988)])
     for names in (("orders.sent", "billing.procesed"), ("orders/orders.sent", "billing/billing.procesed")):
         code, (text,) = compared(store, *names)
-        assert (code, repr(names[1]) in text, "Did you mean billing.processed" in text) == (UNUSABLE, True, True)
+        assert (code, repr(names[1]) in text, "Did you mean billing.processed" in text) == (UNKNOWN, True, True)
         assert "orders.sent'" not in text
     code, (text,) = compared(store, app="bilings")
-    assert (code, "Did you mean billing?" in text) == (UNUSABLE, True)
+    assert (code, "Did you mean billing?" in text) == (UNKNOWN, True)
     code, (text,) = compared(store, "orders.sent", "billing/orders.sent")
-    assert (code, "nothing of 'orders.sent' or 'billing/orders.sent' together" in text) == (UNUSABLE, True)
+    assert (code, "nothing of 'orders.sent' or 'billing/orders.sent' together" in text) == (UNKNOWN, True)
 
 
 def test_the_moment_when_all_stood_still(store: StoreSettings) -> None:
@@ -130,7 +130,7 @@ def test_the_offsets_of_a_group_alone(store: StoreSettings) -> None:
     code, lines = compared(store, group="billing")
     assert cells(lines[0]) == ["OFFSETS", "CERTAINTY"]
     assert (code, list(map(cells, lines[1:6]))) == (
-        NOT_WELL,
+        BAD,
         [
             ["sent", "660", "exact"],
             ["counted as processed", "350", "exact"],
@@ -145,7 +145,7 @@ def test_a_loss_does_not_vanish_with_the_next_commit(store: StoreSettings) -> No
     """Of 300 records that were deleted unread, the offsets say nothing later. The ones of before do."""
     write(store, [of_group(800, 1000, 500, 10 * MINUTE_MS), of_group(800, 1000, 900, 5000)])
     code, lines = compared(store, group="billing")
-    assert code == NOT_WELL
+    assert code == BAD
     assert list(map(cells, lines[1:5])) == [
         ["sent", "500", "exact"],
         ["counted as processed", "100", "exact"],
@@ -196,11 +196,11 @@ def test_a_store_that_has_only_a_half(store: StoreSettings) -> None:
     """
     write(store, [*sent(1000, NOW_MS - 9_000), *processed(990, 990, 990, NOW_MS - 9_000)])
     write(store, [counted("billing.processed", 5000, app="billing")])
-    assert compared(store, "orders.sent", "billing.processed")[0] == NOT_WELL
+    assert compared(store, "orders.sent", "billing.processed")[0] == BAD
     write(store, of_shipper((8, 6, 7), (6, 7, 8), (4, 8, 9), (2, 9, 10), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ("billing.processed",), ()):
         code, lines = compared(store, *names)
-        assert (code, "As of 22:13:15." in lines) == (FOUND, True)
+        assert (code, "As of 22:13:15." in lines) == (GOOD, True)
         found = json.loads(compared(store, *names, json=True)[1][0])
         assert found["twice"] == {"at_least": 0} | (
             {"at_most": None, "granted": 0} if len(names) == 1 else {"at_most": 0}
@@ -278,7 +278,7 @@ def test_without_names_each_consumer_is_a_line(store: StoreSettings) -> None:
     code, lines = compared(store, app="orders")
     assert (code, len(lines)) == (UNKNOWN, 1)
     code, lines = compared(store, app="payments")
-    assert (code, lines[0].split(". ")[1]) == (UNUSABLE, "There are: billing, orders.")
+    assert (code, lines[0].split(". ")[1]) == (UNKNOWN, "There are: billing, orders.")
 
 
 def test_a_store_without_positions(store: StoreSettings) -> None:
@@ -291,7 +291,7 @@ def test_a_store_without_positions(store: StoreSettings) -> None:
 def test_a_producer_does_not_change_the_exit_code(store: StoreSettings) -> None:
     """All is well if it is with the consumers."""
     write(store, [*sent(1000), *processed(1000, 1000, 1000)])
-    assert compared(store)[0] == FOUND
+    assert compared(store)[0] == GOOD
 
 
 class Written:

@@ -18,6 +18,7 @@ from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
+from tallystream_dashboards.exit_codes import UNKNOWN
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.instances import InstancesSettings
 
@@ -174,10 +175,10 @@ def test_without_events_the_restarts_of_several_lives_are_not_known(tmp_path: Pa
     assert [cells(line)[-1] for line in lines[1:]] == ["0", DASH]
 
 
-def test_an_app_without_instances_is_exit_code_1(tmp_path: Path) -> None:
+def test_an_app_without_instances(tmp_path: Path) -> None:
     """A sentence says what to check."""
     code, lines = printed(InstancesSettings(store=fill(tmp_path, orders()), app="other"))
-    assert (code, len(lines)) == (1, 1)
+    assert (code, len(lines)) == (UNKNOWN, 1)
     assert lines[0].startswith("The store has no instance of the app 'other' in the last 1h.")
     assert "--rows" in lines[0]
 
@@ -197,11 +198,11 @@ def test_without_an_app_the_apps_are_listed(tmp_path: Path) -> None:
     _, lines = printed(InstancesSettings(store=store, json=True))
     assert json.loads(lines[0]) == {"app": "b", "living": 2, "ended": 1, "silent": 0}
     code, lines = printed(InstancesSettings(store=store, app="order"))
-    assert (code, lines) == (2, ["The store has no app 'order'. Did you mean orders?"])
+    assert (code, lines) == (UNKNOWN, ["The store has no app 'order'. Did you mean orders?"])
     with pytest.raises(ConfigError, match="--metric"):
         InstancesSettings(store=store, metric="done")
     code, (line,) = printed(InstancesSettings(store=fill(tmp_path / "other", [])))
-    assert (code, line.startswith("The store has no app yet.")) == (1, True)
+    assert (code, line.startswith("The store has no app yet.")) == (UNKNOWN, True)
 
 
 def test_an_unknown_period_is_refused() -> None:

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.server import HOSTS_ENV as HOSTS
-from tallystream_aggregator.health.server import AllowedHosts
+from tallystream_aggregator.http_server import HOSTS_ENV as HOSTS
+from tallystream_aggregator.http_server import AllowedHosts
 from tallystream_dashboards.page.server.access import COOKIE_MAX_AGE_S, HEALTH, MAX_BODY, AccessMiddleware
 from tallystream_dashboards.page.server.password import ENV, MAX_ADDRESSES, Attempts, from_environment
 

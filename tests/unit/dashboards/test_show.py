@@ -10,8 +10,9 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import PointReader, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.terminal import show
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings
+from tallystream_dashboards.terminal.show import Shown, TableSettings
 
 
 class Late(TableSettings):
@@ -24,10 +25,10 @@ class Late(TableSettings):
         type(self).readings += 1
         if self.readings == 2:
             raise SinkUnavailableError("the store is away.")
-        return Shown([], "a sum\n", "", FOUND) if self.readings > 2 else Shown.nothing("nothing")
+        return Shown([], "a sum\n", "", GOOD) if self.readings > 2 else Shown.nothing("nothing")
 
 
-@pytest.mark.parametrize(("wait_s", "shown"), [(60.0, ("a sum\n", FOUND, 3)), (0.0, ("nothing\n", NOTHING, 1))])
+@pytest.mark.parametrize(("wait_s", "shown"), [(60.0, ("a sum\n", GOOD, 3)), (0.0, ("nothing\n", UNKNOWN, 1))])
 def test_it_waits_until_there_is_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, shown: tuple[str, int, int]
 ) -> None:

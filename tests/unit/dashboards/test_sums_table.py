@@ -42,7 +42,7 @@ def test_the_table_has_value_rate_instances_and_age(store: StoreSettings) -> Non
     code, lines = printed(SumsSettings(store=store))
     assert code == 0
     assert [cells(line) for line in lines] == [
-        ["APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "INSTANCES", "CHANGED"],
+        ["APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "P50", "P99", "LIVING", "CHANGED"],
         ["orders", "orders.processed", "total of 2", "counter", "227", "2", "1", "5 s ago"],
         ["orders", "orders.processed", "topic=a", "counter", "220", "2", "1", "5 s ago"],
         ["orders", "orders.processed", "topic=b", "counter", "7", "0", "1", "1 h ago"],
@@ -51,13 +51,13 @@ def test_the_table_has_value_rate_instances_and_age(store: StoreSettings) -> Non
 
 
 def test_a_pattern_and_an_app_select_sums(store: StoreSettings) -> None:
-    """A pattern also selects the reporters' own metrics. Nothing found is exit code 1 and a sentence."""
+    """A pattern also selects the reporters' own metrics. Nothing found is exit code 3 and a sentence."""
     assert [cells(line)[1] for line in printed(SumsSettings(store=store, pattern="queue.*"))[1][1:]] == ["queue.size"]
     found = printed(SumsSettings(store=store, pattern="tallystream.*"))[1][1:]
     assert [cells(line)[1] for line in found] == ["tallystream.reporter.sent"]
     code, lines = printed(SumsSettings(store=store, app="billing", pattern="x"))
     assert (code, lines) == (
-        1,
+        3,
         ["The store has no sum of the app 'billing' named 'x'. Check the name, and that the shipper runs."],
     )
     for pattern, names in (

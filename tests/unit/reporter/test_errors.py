@@ -78,13 +78,6 @@ def test_an_invalid_field_is_named() -> None:
     assert json_decoder(Row)(b'{"number":3,"other":[]}') == Row(3)
 
 
-@pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_record_decode_raises_the_documented_error(value: bytes) -> None:
-    """`record.decode` raises one error for all invalid records, and it is a ValueError."""
-    with pytest.raises(msgspec.DecodeError):
-        record.decode(value)
-
-
 def test_no_other_module_calls_msgspecs_decoders() -> None:
     """All modules use these decoders, since msgspec's own raise further errors."""
     direct = re.compile(r"msgspec\.(?:json|msgpack)\.(?:Decoder|decode)\b")

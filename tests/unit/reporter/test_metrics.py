@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tallystream import Counter, MetricRegistry, record
 from tallystream.metrics.counter import BUFFER
-from tallystream.testing import ManualClock, find
+from tallystream.testing import ManualClock
 
 
 def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
@@ -119,22 +119,6 @@ def test_each_failing_gauge_is_logged_once(registry: MetricRegistry, caplog: pyt
     for name in ("each.set", "each.asked"):
         for disk in "ab":
             assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is skipped") == 1
-
-
-def test_reading_a_gauge_is_like_a_snapshot(registry: MetricRegistry) -> None:
-    """read() returns None for a gauge that raises or is not a finite number; `value` is unchanged."""
-
-    def fail() -> float:
-        raise OSError("down")
-
-    answers: list[Callable[[], float | None]] = [lambda: 3.0, lambda: math.nan, lambda: math.inf, lambda: None, fail]
-    for number, answer in enumerate(answers):
-        gauge = registry.gauge(f"read.{number}", answer)
-        assert gauge.read() == find(registry, gauge.name)
-        assert (gauge.read() is None) is (number > 0)
-    with pytest.raises(OSError, match="down"):
-        assert registry.gauge("read.4").value
-    assert math.isnan(registry.gauge("read.1").value or 0)
 
 
 def raising(error: BaseException) -> Callable[[], float]:

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.base import Point, Refused, Series, SinkUnavailableError, send_in_halves, sift
+from tallystream_aggregator.sinks.base import Point, Refused, Series, SinkUnavailableError, is_own, send_in_halves, sift
 from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, connection_problem, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
@@ -158,10 +158,11 @@ class InfluxStore:
                 name = decode(row.get_field())
                 tags = {decode(k): decode(v) for k, v in row.values.items() if _is_tag(k) and v is not None}
                 key = (name, tuple(sorted(tags.items())))
-                series = found.setdefault(key, Series(measurement, tags, name))
-                series.times_ms.append(round(row.get_time().timestamp() * 1000))
                 value = row.get_value()
-                series.values.append(decode(value) if isinstance(value, str) else value)
+                if is_own(name, value):
+                    series = found.setdefault(key, Series(measurement, tags, name))
+                    series.times_ms.append(round(row.get_time().timestamp() * 1000))
+                    series.values.append(decode(value) if isinstance(value, str) else value)
 
     def _range(self, start_ms: int, end_ms: int) -> str:
         times = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") for ms in (start_ms, end_ms))

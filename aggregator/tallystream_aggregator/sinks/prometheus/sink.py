@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Metric
 
 from tallystream.metric_types import TYPES
-from tallystream_aggregator.health.server import HealthServer, Response, metrics_response
+from tallystream_aggregator.http_server import HealthServer, Response, metrics_response
 from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names

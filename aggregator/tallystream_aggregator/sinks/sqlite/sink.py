@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Series, sift
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Series, is_own, sift
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, create, open_existing, translated_errors
 from tallystream_aggregator.times import DAY_MS
 
@@ -158,11 +158,11 @@ class LocalStore:
                 rows += self._rows(_Value, _BEFORE, (number, name, start_ms))
             rows += self._rows(_Value, window, (number, start_ms, end_ms, *names))
             series = {name: Series(measurement, own, name) for name in names}
-            for name, ts_ms, value in rows:
-                if value is None:
-                    continue  # only a damaged file has it
-                series[name].times_ms.append(ts_ms)
-                series[name].values.append(value != b"\0" if isinstance(value, bytes) else value)
+            for name, ts_ms, stored in rows:
+                value = stored != b"\0" if isinstance(stored, bytes) else stored
+                if is_own(name, value):
+                    series[name].times_ms.append(ts_ms)
+                    series[name].values.append(value)
             found += [one for one in series.values() if one.times_ms]
         return sorted(found, key=lambda one: (sorted(one.tags.items()), one.field))
 

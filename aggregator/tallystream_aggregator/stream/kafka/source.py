@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, unknown
+from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Mark, Place, unknown
 from tallystream_aggregator.stream.kafka.calls import MISSING, OUT_OF_RANGE, TRANSIENT, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tallystream_aggregator.stream.broker import Bounds, Positions, RawRecord
 
@@ -87,6 +87,7 @@ class KafkaSource:
     def _take(self, first: Any, max_records: int) -> list[Chunk]:
         """Return the first message and those that are in the queue."""
         rows: dict[Place, list[RawRecord]] = {}
+        marks: dict[Place, list[Mark]] = {}
         events: list[Any] = []
         messages, left, left_bytes = [first], max_records, MAX_BYTES
         while messages:
@@ -95,9 +96,11 @@ class KafkaSource:
             records = [message for message in messages if message.error() is None] if failed else messages
             # To group the records of one partition takes a tenth of the time of reading them.
             is_one = len(self._places) == 1 and records
-            for of, run in zip(self._places, [records], strict=True) if is_one else groupby(records, self._place_of):
+            for of, some in zip(self._places, [records], strict=True) if is_one else groupby(records, self._place_of):
+                run = list(some)
                 added = [(message.offset(), message.timestamp()[1], message.key(), message.value()) for message in run]
                 rows.setdefault(self._places[of], []).extend(added)
+                _mark(marks.setdefault(self._places[of], []), run)
                 left_bytes -= sum([len(row[3] or b"") for row in added])
             left -= len(messages)
             # consume() with a timeout waits until it has as many as requested, or for the whole timeout.
@@ -109,7 +112,11 @@ class KafkaSource:
                 # Its offset is after the markers and the aborted records at the end. (`position` is one too high after
                 # this event in several versions of librdkafka.)
                 ends[place] = max(event.offset(), ends.get(place, 0))
-        chunks = [Chunk(place, rows.get(place, ()), end) for place, end in ends.items() if end > self._positions[place]]
+        chunks = [
+            Chunk(place, rows.get(place, ()), end, marks.get(place) or ())
+            for place, end in ends.items()
+            if end > self._positions[place]
+        ]
         self._positions |= {chunk.place: chunk.end for chunk in chunks}
         for event in events:
             self._check(event)
@@ -131,6 +138,19 @@ class KafkaSource:
         if not bounds.first <= position <= bounds.end:
             raise LostRecordsError(place, position, bounds)
         self.assign(self._positions)
+
+
+def _mark(marks: list[Mark], run: Sequence[Any]) -> None:
+    """Add the last records of each epoch in a run of one partition, which follows what is marked."""
+    first, last = run[0].leader_epoch(), run[-1].leader_epoch()
+    if last is None:
+        return
+    if marks and marks[-1].epoch == first:
+        marks.pop()
+    if first != last:
+        epochs = [(message.offset(), message.leader_epoch()) for message in run]
+        marks += [Mark(*one) for one, after in pairwise(epochs) if one[1] != after[1]]
+    marks.append(Mark(run[-1].offset(), last))
 
 
 def _place_of(message: Any) -> tuple[str, int]:

@@ -24,7 +24,7 @@ from tallystream_dashboards.lag.collector.tracker import LagTracker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tallystream_aggregator.health.server import Response
+    from tallystream_aggregator.http_server import Response
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.sinks.base import Point, PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi

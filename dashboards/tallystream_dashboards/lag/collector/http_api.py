@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.server import HealthServer, Response, health_response, json_response
+from tallystream_aggregator.http_server import HealthServer, Response, health_response, json_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.lag.exposition import exposition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tallystream_aggregator.times import DAY_MS
 from tallystream_dashboards.lag.catch_up import Backlog
-from tallystream_dashboards.lag.reader import last_round_ms, own, read_groups, read_partitions, read_samples
+from tallystream_dashboards.lag.reader import last_round_ms, offsets, own, read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
@@ -134,8 +134,8 @@ class LagTracker:
         ends = store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1)
         for one in own(ends, "topic", "partition"):
             history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())
-            for ts_ms, end in zip(one.times_ms, one.values, strict=True):
-                history.add(ts_ms, int(end))
+            for ts_ms, end in offsets(one).items():
+                history.add(ts_ms, end)
         partitions = read_partitions(store, at_ms=now_ms)
         for state in read_groups(store, at_ms=now_ms):
             if self._patterns.match(state.group):

@@ -15,7 +15,7 @@ from tallystream_dashboards.page.server.password import CONTENT_POLICY, MAX_WAIT
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
-    from tallystream_aggregator.health.server import AllowedHosts
+    from tallystream_aggregator.http_server import AllowedHosts
 
     Message: TypeAlias = MutableMapping[str, Any]
     Receive: TypeAlias = Callable[[], Awaitable[Message]]

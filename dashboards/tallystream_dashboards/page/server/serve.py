@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.health.server import AllowedHosts
+from tallystream_aggregator.http_server import AllowedHosts
 from tallystream_dashboards.page import settings as page_settings
 from tallystream_dashboards.page.server.access import AccessMiddleware
 

@@ -11,11 +11,11 @@ import pytest
 from support.health import ask, slow_client
 from tallystream.errors import ConfigError
 from tallystream.testing import ManualClock
+from tallystream_aggregator import http_server as module
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.health import server as module
 from tallystream_aggregator.health.health import MAX_SILENCE_S
-from tallystream_aggregator.health.server import HOSTS_ENV as ENV
-from tallystream_aggregator.health.server import AllowedHosts, HealthServer, Response
+from tallystream_aggregator.http_server import HOSTS_ENV as ENV
+from tallystream_aggregator.http_server import AllowedHosts, HealthServer, Response
 
 
 def request(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:

@@ -53,6 +53,20 @@ def test_streams_of_two_scopes_are_added() -> None:
     assert verified(value)[0]["counter n"]["count"] == 8
 
 
+@pytest.mark.parametrize(("after_s", "states"), [(179, (2, 0, 0)), (180, (1, 0, 1))])
+def test_a_process_that_stops_is_silent(after_s: int, states: tuple[int, int, int]) -> None:
+    """It is so three minutes after its last record, shut down or killed: nothing in OTLP tells."""
+    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
+    for offset, (instance, at_s) in enumerate((("app-1", 3), ("app-2", 3), ("app-2", 3 + after_s))):
+        point = number(offset, time_ns=BEGIN_NS + at_s * SECOND_NS)
+        of = {**APP, "service__instance__id": instance}
+        value = encode(resource_metrics([counter("n", point)], **of))
+        changes = run(table, [Record(TOPIC, 0, offset, BEGIN_MS + 1000 * at_s, None, value)])
+        for total in changes.instances:
+            found = total.instances, total.ended, total.silent
+    assert found == states
+
+
 def test_of_two_points_with_one_time_the_higher_one_counts() -> None:
     """In any order. In one resource the second one is a dead letter."""
     one, other = (resource_metrics([counter("n", number(count))], **APP) for count in (5, 9))

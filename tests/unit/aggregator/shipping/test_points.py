@@ -18,9 +18,9 @@ from tallystream.record import CLASSES
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.dead_letters import MAX_POINT_CHARS, dead_letter
-from tallystream_aggregator.shipping.points import ALWAYS, EVENTS, PointMapper, event_point, is_sum, point, row_points
+from tallystream_aggregator.shipping.points import ALWAYS, PointMapper, event_point, point, row_points
 from tallystream_aggregator.shipping.tail import Record
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
+from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX, LAG_MEASUREMENTS, Point, is_sum
 from tallystream_aggregator.sums import VALUES, Sum
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
@@ -268,8 +268,7 @@ def test_the_same_event_is_the_same_point(event: Event, text: str) -> None:
 def test_the_measurement_tells_whether_it_has_sums() -> None:
     """A reader of sums ignores the others."""
     assert is_sum("flights.processed")
-    assert not is_sum(EVENTS)
-    assert not is_sum("instance:flights.processed")
+    assert not any(map(is_sum, (EVENTS, "instance:flights.processed", *LAG_MEASUREMENTS)))
 
 
 def test_a_dead_letter_has_the_point_the_reason_and_the_store() -> None:

@@ -26,7 +26,7 @@ POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_00
 class Server(HttpStub):
     """A server that answers every request with `status` and `message`: InfluxDB, or a page of something else."""
 
-    status, message, is_influxdb = 204, "", True
+    status, message, is_influxdb, csv = 204, "", True, ""
 
     def __init__(self) -> None:
         super().__init__(self._answer)
@@ -35,7 +35,7 @@ class Server(HttpStub):
         if request.method != "POST":
             return Response(501)
         text = json.dumps({"message": self.message}) if self.is_influxdb else "<html>Log in</html>"
-        return Response(self.status, b"" if self.status == 204 else text.encode())
+        return Response(self.status, b"" if self.status == 204 else (self.csv or text).encode())
 
     def answer(self, status: int, message: str) -> None:
         """Give this answer from now on."""
@@ -91,6 +91,16 @@ def test_the_error_of_a_query_says_what_it_means(server: Server, store: InfluxSt
     server.answer(500, "organization name can't be read")
     with pytest.raises(SinkUnavailableError):
         store.measurements()
+
+
+def test_values_of_another_type_are_left_out(server: Server, store: InfluxStore) -> None:
+    """Somebody else may have written to the bucket: then a shard has another type of the field."""
+    server.status = 200
+    for kind, value, wanted in (("long", "5", [5]), ("string", "5", []), ("boolean", "true", [])):
+        server.csv = f"#datatype,string,long,dateTime:RFC3339,{kind},string,string,string\n#group,{',false' * 7}\n"
+        server.csv += "#default,_result,,,,,,\n,result,table,_time,_value,_field,_measurement,app\n"
+        server.csv += f",,0,2026-01-01T00:00:00Z,{value},count,n,a\n"
+        assert [one.values for one in store.read("n", ["count"], start_ms=0, end_ms=2)] == [wanted] * bool(wanted)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point, SinkUnavailableError
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
@@ -128,6 +128,17 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store.write([_point("c", 2), _point("a", 1)])
     assert (_hours(path, "a"), _hours(path, "c")) == ([1], [2])
     store.close()
+
+
+def test_values_of_another_type_are_left_out(tmp_path: Path) -> None:
+    """Somebody else may have written to the file: a text is no count, and a number no status; nor is infinity one."""
+    with closing(LocalStore(tmp_path / "store.db", retention_ms=0)) as store:
+        own: dict[str, Field] = {"count": 1, "sum": 1.5, "status": "OK", "stale": False}
+        other: dict[str, Field] = {"count": "1", "sum": True, "status": 1, "stale": 0, "max": "", "min": 1}
+        store.write([Point("n", {}, own, 1), Point("n", {}, other, 2)])
+        store._open().execute("UPDATE points SET value = 9e999 WHERE field = 'min'")
+        found = store.read("n", [*own, *other], start_ms=0, end_ms=3)
+    assert {one.field: one.values for one in found} == {name: [value] for name, value in own.items()}
 
 
 def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:

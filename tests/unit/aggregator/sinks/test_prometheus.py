@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.levels import VALUES, exposed, samples, sum_point
-from tallystream_aggregator.health.server import Response
+from tallystream_aggregator.http_server import Response
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point, filled
 from tallystream_aggregator.sinks.prometheus import names

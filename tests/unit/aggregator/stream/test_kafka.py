@@ -34,6 +34,23 @@ def record(place: Place, offset: int) -> Message:
     return Message(topic=place.topic, value=b"v", key=b"k", partition=place.partition, offset=offset, timestamp=time)
 
 
+class Led(Message):
+    """A record of a leader with an epoch. Only librdkafka can set it."""
+
+    epoch = 0
+
+    def leader_epoch(self) -> int:
+        """Return it."""
+        return self.epoch
+
+
+def led(place: Place, offset: int, epoch: int) -> Message:
+    """Return a record that the leader with this epoch appended."""
+    one = Led(topic=place.topic, partition=place.partition, offset=offset, timestamp=(TIMESTAMP_LOG_APPEND_TIME, 0))
+    one.epoch = epoch
+    return one
+
+
 def event(place: Place, code: int, offset: int = -1) -> Message:
     """Return an event of a partition."""
     return Message(topic=place.topic, partition=place.partition, offset=offset, error=KafkaError(code))
@@ -103,6 +120,18 @@ def test_at_most_as_many_records_as_requested_are_returned(
         [(6, 8)],
         [],
     ]
+
+
+def test_the_last_record_of_each_leader_is_marked(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records of a partition may come in several runs, each with leaders of its own, or with those before it."""
+    monkeypatch.setattr(kafka_source, "MAX_CONSUMED", 3)
+    epochs = (1, 1, 1, 1, 2, 2, 4, 5)
+    queue = [led(A, offset, epoch) for offset, epoch in enumerate(epochs)]
+    for places in ([A], [A, B]):
+        source_ = source(*places)
+        consumer.queue = [*queue[:2], *([led(B, 0, 7)] if B in places else []), *queue[2:]]
+        found = {chunk.place: chunk.marks for chunk in source_.read(100, 0)}
+        assert found == {A: [(3, 1), (5, 2), (6, 4), (7, 5)]} | ({B: [(0, 7)]} if B in places else {})
 
 
 def test_an_end_that_moves_nothing_does_not_end_the_wait(

@@ -180,6 +180,70 @@ def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
     assert direct.published() == {METRICS: 3}
 
 
+@pytest.mark.parametrize(("restart", "written"), [(False, 1), (False, 5), (True, 1), (True, 2), (True, 5)])
+def test_a_log_that_was_cut_off_and_written_again_stops_the_loop(restart: bool, written: int) -> None:
+    """Other records have offsets that were read, in part or all. The message names them.
+
+    If there are just as many, a loop that runs notices it with the next record.
+    """
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.partition(METRICS).truncate(1)
+    direct.feed(*range(written))
+    with pytest.raises(LostRecordsError, match="partition 0: it lost the offsets 1 to 2, as by an unclean") as raised:
+        (direct.loop(skip_lost=True) if restart else loop).run_epoch(direct.store, (1, 1), 1)
+    assert "begin a new table" in str(raised.value)
+    assert direct.published() == {METRICS: 3}
+    assert b'"count":3' in direct.values()[-1]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("deleted", [0, 3])
+def test_a_new_leader_that_has_all_records_changes_nothing(restart: bool, deleted: int) -> None:
+    """Nor does it if the last record that was read is deleted, so that nothing can be compared."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.partition(METRICS).epoch += 1
+    direct.feed(4)
+    direct.cluster.partition(METRICS).delete_before(deleted)
+    (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 1)
+    direct.feed(5)
+    loop.run_epoch(direct.store, (1, 2), 1)
+    assert b'"count":5' in direct.values()[-1]
+
+
+def test_every_new_leader_among_the_records_that_are_read_at_once_is_checked() -> None:
+    """The first one of two may have lost records."""
+    direct = Direct()
+    direct.feed(1, 2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    partition = direct.cluster.partition(METRICS)
+    partition.truncate(1)
+    direct.feed(3, 4)
+    partition.epoch += 1
+    direct.feed(5)
+    with pytest.raises(LostRecordsError, match="lost the offsets 1 to 1"):
+        loop.run_epoch(direct.store, (1, 1), 1)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_created_again_is_not_taken_for_one_that_was_cut_off(restart: bool) -> None:
+    """It has fewer records, so the loop that runs can't read on before it asks for the topic's ID."""
+    direct = Direct()
+    direct.feed(1, 2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.delete("metrics")
+    direct.cluster.create("metrics", 1)
+    with pytest.raises(TopicChangedError, match="begin a new table"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 1)
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
     """The positions mean nothing in the new one."""

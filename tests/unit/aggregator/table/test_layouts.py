@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.schedules import in_steps, play_steadily, schedules, step_sizes
-from support.steps import BEGIN_MS, FIRST, Published, Topic, apply, counter, gauge, publish, records_of
+from support.steps import BEGIN_MS, FIRST, SECOND, Published, Topic, apply, counter, gauge, publish, records_of
+from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.rows import LifeRow
 from tallystream_aggregator.table.state import Life
+from tallystream_aggregator.table.sum_tags import SumTags
 
 
 def content(value: bytes | None) -> object:
@@ -50,6 +52,57 @@ def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: lis
         written = sorted(taken, key=lambda record: (record.partition, record.offset))
         records = records_of(written)
         assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
+
+
+LIVES = [new_ulid(BEGIN_MS + 1000 * number) for number in range(3)]
+COUNTER_SETS = ["ab", "ba", "abc", "abcd", "aab", "a", "xab", ""]
+"""Metrics of a snapshot: x is a gauge, and the others are counters."""
+RECORDS = st.tuples(
+    st.sampled_from([b"app-1", b"app-2"]),
+    st.sampled_from([*range(3), None]),  # the life, or a tombstone
+    st.sampled_from(COUNTER_SETS),
+    st.booleans(),  # final
+    st.booleans(),  # the last record of its step
+)
+
+
+@examples(50)
+@example(
+    [*[(b"app-1", 0, "ab", False, False)] * 3, (b"app-2", 0, "ab", False, False), (b"app-1", None, "", False, True)],
+    10_000,
+    False,
+)  # the only values that are left are of a new life
+@given(st.lists(RECORDS, max_size=12), st.sampled_from([3, 10_000]), st.booleans())
+def test_the_first_snapshot_of_a_life_is_a_block_with_the_sums_of_rows(
+    drawn: list[tuple[bytes, int | None, str, bool, bool]], max_metrics: int, shared: bool
+) -> None:
+    """New lives, whose instances may have others, are counted as by a table that adds each metric by itself."""
+    tags = SumTags(drop=("pod",)) if shared else SumTags()
+    settings = TableSettings(max_metrics=max_metrics)
+    with_blocks, with_rows = Table(State(sum_tags=tags), settings), Table(State(sum_tags=tags), settings)
+    with_rows._rows.add_block = lambda *_: False  # type: ignore[method-assign]
+    records: list[Record] = []
+    for offset, (instance, life, names, is_final, ends_step) in enumerate(drawn, 1):
+        header = {"app": "shop", "part": 0, "ts": 0, "every_ms": 1000, "final": is_final, "seq": offset}
+        metrics = [gauge(offset, "x") if name == "x" else counter(offset, tags={"pod": name}) for name in names]
+        if life is not None:
+            snapshot = json.dumps({**header, "life": LIVES[life], "metrics": metrics}).encode()
+        records.append(Record("metrics", 0, offset, BEGIN_MS, instance, snapshot if life is not None else None))
+        if ends_step or offset == len(drawn):
+            assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=False)
+            assert with_blocks._rows.size._used == with_rows._rows.size._used
+            records = []
+
+
+def test_the_first_snapshot_of_a_life_is_a_block_at_once() -> None:
+    """Its record is written as the row, and no metric is visited by itself."""
+    topic = Topic().snapshot(counter(5, "a"), counter(7, "b"))
+    topic.table._rows.add = None  # type: ignore[assignment, method-assign]  # no row is added
+    topic.snapshot(counter(1, "a"), counter(2, "b"), key=b"app-2", life=SECOND)
+    assert [(topic.sum(name).count, topic.sum(name).lives, topic.sum(name).instances) for name in "ab"] == [
+        (6, 2, 2),
+        (9, 2, 2),
+    ]
 
 
 def only_life(topic: Topic) -> Life:

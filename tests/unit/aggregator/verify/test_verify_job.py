@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from support.malformed import UNDECODABLE
-from support.simulation.direct import ROWS, Direct
+from support.simulation.direct import METRICS, ROWS, Direct
+from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.table import TableSettings
@@ -55,8 +57,8 @@ def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
     content = {"v": 1, "shard": 0, "of": 2, "sum_tags": {"drop": ["pod"]}, "positions": {"metrics": {"0": 3}}}
     tags = Tags(frozenset({"pod"}))
     assert moment(json.dumps(content).encode()) == Moment(({ZERO: 3},) * 2, tags)
-    began = content | {"begin": {"metrics": {"1": 7}}}
-    assert moment(json.dumps(began).encode()) == Moment(({ZERO: 3},) * 2, tags, {ONE: 7})
+    began = content | {"begin": {"metrics": {"1": 7}}, "last": {"metrics": {"0": [2, 4]}}}
+    assert moment(json.dumps(began).encode()) == Moment(({ZERO: 3},) * 2, tags, {ONE: 7}, {ZERO: (2, 4)})
     combined = content | {"shard": 2, "shards": {"1": {"metrics": {"0": 4}}, "0": {"metrics": {"0": 3, "1": 1}}}}
     found = moment(json.dumps(combined).encode())
     assert found is not None
@@ -131,6 +133,23 @@ def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyP
     broker: Any = Partition(7, [3])
     with pytest.raises(TallystreamError, match=r"^metrics-dead:0: a transaction has been open for 0 s\.$"):
         settled(broker, DEAD)
+
+
+@pytest.mark.parametrize("written", [0, 1, 5])
+def test_records_that_the_cluster_lost_are_named(monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    """Also when other records have their offsets, or some of them. There is nothing left to compare the sums with."""
+    direct = Direct(partitions=2)
+    direct.cluster.create(TOPICS.ledger, 1)
+    for place in (Place(TOPICS.metrics, 0), Place(TOPICS.metrics, 1)):
+        direct.feed(1, 2, 3, place=place)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    monkeypatch.setattr(job, "KafkaBroker", lambda *_: direct.broker)
+    monkeypatch.setattr(job, "check_login", lambda _: None)
+    assert job.run(Cluster("memory")).differences == []
+    direct.cluster.partition(METRICS).truncate(1)
+    direct.feed(*range(written))
+    with pytest.raises(TallystreamError, match="metrics:0 lost the offsets 1 to 2, as by an unclean leader election"):
+        job.run(Cluster("memory"))
 
 
 def test_all_committed_records_are_read() -> None:

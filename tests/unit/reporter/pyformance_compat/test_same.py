@@ -16,25 +16,6 @@ FINITE = st.one_of(st.integers(-(2**31) + 2, 2**31 - 2), st.floats(-1e6, 1e6), s
 PASSING = st.sampled_from([0, 0.5, 1, 4.999, 5, 5.001, 60, 700])
 
 
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.sampled_from(["inc", "dec"]), st.tuples(FINITE)),
-            st.tuples(st.sampled_from(["inc", "dec", "clear"]), st.just(())),
-        )
-    )
-)
-def test_counters(calls: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """Increments, decrements and clears with ints and floats give equal values."""
-
-    def program(library: Any, _: Clock) -> list[Any]:
-        counter = library.meters.Counter()
-        return [(getattr(counter, method)(*arguments), counter.get_count()) for method, arguments in calls]
-
-    same(program)
-
-
 def see_histogram(it: Any) -> list[Any]:
     """Return all statistics of a histogram or timer."""
     kept = it.get_snapshot()

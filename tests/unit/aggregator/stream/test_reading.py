@@ -1,0 +1,48 @@
+"""What a log has lost after it was read."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.simulation.direct import METRICS, Direct
+from tallystream_aggregator.stream.broker import Mark
+from tallystream_aggregator.stream.reading import cuts
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 5)),
+        st.tuples(st.just("elect"), st.just(0)),
+        st.tuples(st.just("truncate"), st.integers(0, 30)),
+        st.tuples(st.just("delete"), st.integers(0, 30)),
+    ),
+    max_size=12,
+)
+
+
+@given(before=STEPS, after=STEPS)
+def test_the_first_lost_offset_is_found(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> None:
+    """It is the first one at which the log has another record than the one that was read there, or none."""
+    direct = Direct()
+    partition, values = direct.cluster.partition(METRICS), iter(range(1000))
+
+    def play(steps: list[tuple[str, int]]) -> None:
+        for kind, number in steps:
+            if kind == "append":
+                direct.feed(*(next(values) for _ in range(number)))
+            elif kind == "elect":
+                partition.epoch += 1
+            elif kind == "truncate":
+                partition.truncate(min(max(number, partition.start), partition.end))
+            else:
+                partition.delete_before(number)
+
+    play(before)
+    direct.feed(next(values))
+    last, read = partition.entries[-1], {entry.offset: entry.value for entry in partition.entries}
+    play(after)
+    now = {entry.offset: entry.value for entry in partition.entries}
+    lost = [offset for offset, value in read.items() if offset >= partition.start and now.get(offset) != value]
+    found = cuts(direct.broker, {METRICS: Mark(last.offset, last.epoch)})
+    known = partition.start <= last.offset
+    assert found == ({METRICS: min(lost)} if lost and known else {})
