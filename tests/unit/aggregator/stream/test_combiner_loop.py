@@ -15,8 +15,9 @@ from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
-from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.epochs import EpochRow, StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.positions import newest_row, summed
 from tallystream_aggregator.stream.restore import MissingRowsError
 
 SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]
@@ -180,6 +181,23 @@ def test_a_combiner_that_starts_again_publishes_only_what_is_new() -> None:
     assert shards.run(2).sums == 1
 
 
+def test_the_report_of_an_epoch_has_what_the_combiner_did() -> None:
+    """Since the end of the epoch before. It stores nothing, and writes no rows."""
+    shards = Shards()
+    positions = shards.run(2, 10).positions[TOPICS.shards]
+    shards.feed(11, key=key(0))
+    before_s = shards.monotonic()
+    shards.run(0)
+    meanwhile_s = shards.monotonic() - before_s
+    report = shards.run(2, 10)
+    after = report.positions[TOPICS.shards]
+    assert report == EpochRow(
+        2, steps=1, records=2, sums=1, seconds=10.0 + meanwhile_s, waited_s=10.0, positions={TOPICS.shards: after}
+    )
+    assert after["0"] > positions["0"]
+    assert after["1"] == positions["1"]
+
+
 def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
     """Its partial sums are those of a table. Lower ones would replace them, and counts would fall."""
     shards = Shards()
@@ -229,6 +247,9 @@ def test_sums_that_waited_for_the_other_shards_are_published_after_a_restart() -
     direct.feed(10, key=key(0))
     direct.loop(0).run_epoch(stores[0], (1, 0), 1)
     direct.combiner().run_epoch(Batch(0), (1, 1), 1)
+    row = newest_row(direct.broker, Place(TOPICS.shards, 2), 2)
+    assert row is not None
+    assert summed(row) == {}
     direct.loop(1).run_epoch(stores[1], (1, 2), 1)
     direct.combiner().run_epoch(Batch(0), (1, 3), 1)
     assert [json.loads(value)["count"] for value in direct.values()] == [10]

@@ -21,7 +21,7 @@ from tallystream_aggregator.stream.broker import (
 )
 from tallystream_aggregator.stream.kafka import source as kafka_source
 from tallystream_aggregator.stream.kafka import writer as kafka_writer
-from tallystream_aggregator.stream.kafka.calls import Timeouts, error_of
+from tallystream_aggregator.stream.kafka.calls import SLICE_S, Timeouts, error_of
 from tallystream_aggregator.stream.kafka.source import KafkaSource
 from tallystream_aggregator.stream.kafka.writer import KafkaWriter, open_writer
 
@@ -307,6 +307,7 @@ def test_a_writer_whose_commit_failed_is_not_used_again(
     with pytest.raises(raised, match=f"^broker b:1: the transaction failed: {message}.$") as failed:
         one.commit(RECORDS)
     assert type(failed.value) is raised
+    assert all(0 < one <= SLICE_S for one in producer.timeouts), "a signal is handled after each of them"
     producer.errors.clear()
     producer.calls.clear()
     with pytest.raises(BrokerError, match=r"a transaction of it has failed\.$"):

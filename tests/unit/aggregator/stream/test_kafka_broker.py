@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -39,11 +40,13 @@ class FakeAdmin:
     def __init__(self) -> None:
         self.errors: list[int] = []
         self.asked: list[int] = []
+        self.timeouts: list[float] = []
         self.metadata = 0
 
     def list_topics(self, timeout: float) -> Any:
         """Return both partitions."""
         assert timeout <= kafka.METADATA_S
+        self.timeouts.append(timeout)
         self.metadata += 1
         if self.errors and self.errors[0] == KafkaError._TRANSPORT:
             raise KafkaException(KafkaError(self.errors.pop(0)))
@@ -54,6 +57,7 @@ class FakeAdmin:
     ) -> dict[TopicPartition, Future[Any]]:
         """Answer with the first error, or with offsets that say what was asked."""
         assert request_timeout > 0
+        self.timeouts.append(request_timeout)
         self.asked.append(len(asked))
         return {one: self._answer(spec, isolation_level) for one, spec in asked.items()}
 
@@ -63,7 +67,9 @@ class FakeAdmin:
             answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
         else:
             stable = isolation == IsolationLevel.READ_COMMITTED
-            answer.set_result(SimpleNamespace(offset=3 if spec is kafka._EARLIEST else 7 if stable else 9))
+            of_time = 5 if spec not in (kafka._EARLIEST, kafka._LATEST) else None
+            offset = of_time or (3 if spec is kafka._EARLIEST else 7 if stable else 9)
+            answer.set_result(SimpleNamespace(offset=offset))
         return answer
 
 
@@ -94,6 +100,23 @@ def test_the_ends_are_known_again_after_a_restart_of_the_broker(admin: FakeAdmin
     admin.errors = [KafkaError.FENCED_LEADER_EPOCH]
     assert broker().ends([A]) == {A: 9}
     assert admin.metadata == 1
+    assert broker().offsets_at([A], 1_700_000_000_000) == {A: 5}
+
+
+def test_what_is_opened_has_the_options_of_the_broker(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source has the group, for authorization, and sees open transactions unless it is asked for committed ones."""
+    consumers: list[dict[str, Any]] = []
+    producers: list[dict[str, Any]] = []
+    monkeypatch.setattr(kafka.clients, "consumer", consumers.append)
+    monkeypatch.setattr(kafka.clients, "producer", lambda options: producers.append(options) or MagicMock())
+    one = broker()
+    one.source()
+    one.source(committed=True)
+    one.writer("id")
+    assert [options["group.id"] for options in consumers] == ["g", "g"]
+    assert [options["isolation.level"] for options in consumers] == ["read_uncommitted", "read_committed"]
+    assert {options["bootstrap.servers"] for options in [*consumers, *producers]} == {"b:1"}
+    assert [options["transactional.id"] for options in producers] == ["id"]
 
 
 def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:
@@ -119,6 +142,7 @@ def test_an_error_that_stays_is_raised(admin: FakeAdmin, code: int, kind: type[E
     with pytest.raises(kind, match=r"^broker b:1: .* can't be read: ") as raised:
         broker(query_s=0.0).bounds([A])
     assert type(raised.value) is kind
+    assert max(admin.timeouts) <= kafka.PAUSE_S
 
 
 def test_the_topics_are_asked_again_after_a_lost_connection(admin: FakeAdmin) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import newest_row
 from tallystream_aggregator.stream.restore import MissingRowsError
@@ -83,6 +86,26 @@ def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
     assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 0
     assert loop.run_epoch(before, (1, 1), 1).restarts == 1
     assert loop.run_epoch(before, (1, 2), 1).restarts == 0
+
+
+def test_the_report_of_an_epoch_has_what_it_did() -> None:
+    """Since the end of the epoch before: the first one publishes the begin, two records, and a second later rows."""
+    direct, written = Direct(), []
+    loop = direct.loop()
+    direct.feed(3, 5)
+    direct.fail = lambda request: written.append(direct.monotonic()) if f"write {ROWS}" in request else None
+    begin_s = direct.monotonic()
+    of_all: dict[str, Any] = {"seconds": 10.0, "waited_s": 10.0, "positions": {"metrics": {"0": 2}}}
+    report = loop.run_epoch(direct.store, (1, 0), 10)
+    assert report == EpochRow(
+        0, steps=3, records=2, sums=2, rows=3, restarts=1, state_bytes=report.state_bytes, **of_all
+    )
+    assert report.state_bytes > 0
+    assert [round(at - begin_s) for at in written] == [0, 0, 1]
+    report = loop.run_epoch(direct.store, (1, 1), 10)
+    assert report == EpochRow(0, state_bytes=report.state_bytes, **of_all)
+    direct.stopped = True
+    assert loop.run_epoch(direct.store, (1, 2), 10).stopped
 
 
 @pytest.mark.parametrize("aborted", [0, 60, 61, 62, 63, 188, 189, 190, 191, 1_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: in
     direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0), 10)
     assert direct.published() == {METRICS: 6}
     assert (b'"count":6' in direct.values()[-1]) == (first < 6)
+
+
+def test_a_log_that_was_cut_off_below_what_is_published_is_not_replayed() -> None:
+    """A loop that waited there would take the next records for those that are published."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.cluster.partition(METRICS).truncate(2)
+    with pytest.raises(LostRecordsError, match="it lost the offsets 2 to 3"):
+        direct.loop(skip_lost=True).run_epoch(Batch(0), (2, 0), 10)
 
 
 def test_lost_records_of_an_old_state_are_not_skipped_if_the_rows_have_them() -> None:
@@ -189,14 +199,16 @@ def test_a_table_without_the_row_of_its_shard_names_the_remedy() -> None:
         direct.loop().run_epoch(Batch(0), (2, 0), 1)
 
 
-def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
-    """Somebody has changed records or rows. A table that counts something else must not go on."""
+@pytest.mark.parametrize("counted", [(3, 0, 0), (2, 1, 0), (2, 0, 1)])
+def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop(counted: tuple[int, int, int]) -> None:
+    """Somebody has changed records or rows. A table that counts other records, dead or stale ones must not go on."""
     direct = Direct()
     direct.feed(1, 2)
     direct.loop().run_epoch(direct.store, (1, 0), 1)
+    numbers = dict(zip(("records", "dead", "stale"), counted, strict=True))
     row = PositionsRow(
-        shard=0, claim=(1, 1), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, records=3
+        shard=0, claim=(1, 1), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, **numbers
     )
     direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, key_of(0), encode(row))])
-    with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
+    with pytest.raises(ReplayError, match=rf"counts \(2, 0, 0\) .* has {re.escape(str(counted))}.* begin a new table"):
         direct.loop().run_epoch(direct.store, (2, 0), 10)
