@@ -18,7 +18,7 @@ from tallystream_cli.servers import jars
 from tallystream_cli.servers.process import spawn
 
 REPORTER = Path(__file__).parents[2] / "reporter"
-CONNECTORS = {"4.0.5": "4.0.0", "4.1.4": "4.1.1", "4.2.0": "4.2.0", "4.3.0": "4.2.0"}
+CONNECTORS = {"4.0.5": "4.0.0", "4.1.4": "4.1.1", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
 """The versions of PySpark, each with a version of Kafka's connector that Maven Central has."""
 
 DEFAULTS = """
