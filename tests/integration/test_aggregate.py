@@ -62,5 +62,5 @@ def test_a_table_that_begins_in_the_middle_of_the_topic_is_verified(
 
     delete_before(15)
     error = run("verify", *arguments)
-    assert error.returncode == 2, error.stdout + error.stderr
+    assert error.returncode == 3, error.stdout + error.stderr
     assert f"'{topics.metrics}:0': 15" in error.stderr
