@@ -94,8 +94,8 @@ class Point:
     sketch: bytes = b""
 
 
-TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain"})
-FLAGS = frozenset({"overflow", "final", "gone", "stale"})
+TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain", "problems"})
+FLAGS = frozenset({"overflow", "final", "gone", "stale", "exact"})
 """The fields with texts, and those with truth values. All others have numbers."""
 
 

@@ -129,7 +129,7 @@ class ShardLoop(EpochLoop):
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         self._marks = by_place(self._last.last)
-        self._require_uncut(self._marks)
+        self._require_uncut(self._marks, self._stopped)
         return self._restorer.table_at(self._last, store, source)
 
     def _begin_positions(self) -> Positions:
@@ -225,9 +225,9 @@ class ShardLoop(EpochLoop):
                 self._marks[place] = marks[-1]
         return chunks
 
-    def _require_uncut(self, marks: Marks) -> None:
+    def _require_uncut(self, marks: Marks, stopped: Callable[[], bool] = lambda: False) -> None:
         """Require that the logs up to these marks are those that were read."""
-        for place, cut in cuts(self._broker, marks).items():
+        for place, cut in cuts(self._broker, marks, stopped).items():
             self._require_same(self._broker.topic_ids([place.topic]))
             raise LostRecordsError(place, marks[place].offset + 1, bounds_of(self._broker, place), cut)
 

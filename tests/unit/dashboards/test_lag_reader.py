@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from support.points import Points
-from tallystream_aggregator.sinks.base import Point, Series
+from tallystream_aggregator.sinks.base import Point, Series, is_own
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import NOW, UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.offsets import RoundOffsets
@@ -46,7 +46,8 @@ def collected(*rounds: tuple[int, RoundOffsets]) -> GroupState:
 def test_the_state_of_every_round_is_read(schedule: list[tuple[int, int, bool]]) -> None:
     """Unchanged points are not written. The others give each group and partition of a round as the collector judged it.
 
-    One group is deleted in the middle, and one partition has no commit.
+    A store takes none of their values for somebody else's. One group is deleted in the middle, and one partition has
+    no commit.
     """
     rounds, store = Rounds(RULES), Points()
     end = committed = 0
@@ -58,6 +59,7 @@ def test_the_state_of_every_round_is_read(schedule: list[tuple[int, int, bool]])
         groups += [group("deleted", (3, end + 3), topic="t")] if number < len(schedule) / 2 else []
         store.points += rounds.points(round_of(*groups), T0 + number * 3000)
         judged.append(rounds.states)
+    assert all(is_own(name, value) for point in store.points for name, value in point.fields.items())
     for number, states in enumerate(judged):
         at_ms = T0 + number * 3000
         assert [one.group for one in read_groups(store, at_ms=at_ms)] == [one.group for one in states]

@@ -148,8 +148,8 @@ def _mark(marks: list[Mark], run: Sequence[Any]) -> None:
     if marks and marks[-1].epoch == first:
         marks.pop()
     if first != last:
-        epochs = [(message.offset(), message.leader_epoch()) for message in run]
-        marks += [Mark(*one) for one, after in pairwise(epochs) if one[1] != after[1]]
+        known = [Mark(message.offset(), epoch) for message in run if (epoch := message.leader_epoch()) is not None]
+        marks += [mark for mark, after in pairwise(known) if mark.epoch != after.epoch]
     marks.append(Mark(run[-1].offset(), last))
 
 

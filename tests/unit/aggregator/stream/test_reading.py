@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.simulation.direct import METRICS, Direct
-from tallystream_aggregator.stream.broker import Mark
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Mark, Place, StoppedError
 from tallystream_aggregator.stream.reading import cuts
 
 STEPS = st.lists(
@@ -46,3 +49,27 @@ def test_the_first_lost_offset_is_found(before: list[tuple[str, int]], after: li
     found = cuts(direct.broker, {METRICS: Mark(last.offset, last.epoch)})
     known = partition.start <= last.offset
     assert found == ({METRICS: min(lost)} if lost and known else {})
+
+
+def test_an_older_end_that_a_broker_names_once_is_not_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that was isolated may not know the newest records. The log is looked at again."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    bounds, older = direct.broker.bounds, [Bounds(0, 1, 1)]
+
+    def first_older(places: Collection[Place]) -> dict[Place, Bounds]:
+        return {METRICS: older.pop()} if older else bounds(places)
+
+    monkeypatch.setattr(direct.broker, "bounds", first_older)
+    with pytest.raises(BrokerError, match="sends nothing from 2 on"):
+        cuts(direct.broker, {METRICS: Mark(2, 0)})
+    assert cuts(direct.broker, {METRICS: Mark(2, direct.cluster.partition(METRICS).entries[2].epoch)}) == {}
+
+
+def test_a_stop_ends_the_look_at_a_log() -> None:
+    """A stop that is requested meanwhile is noticed, whether the log has the record or not."""
+    direct = Direct()
+    direct.feed(1)
+    for offset in (0, 1):
+        with pytest.raises(StoppedError):
+            cuts(direct.broker, {METRICS: Mark(offset, 0)}, lambda: True)
