@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Self
 
 import psutil
@@ -40,7 +40,8 @@ class Network:
 
         async def listen() -> asyncio.Server:
             async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._connect(number, port, reader, writer)
+                with suppress(asyncio.CancelledError), closing(writer):
+                    await self._connect(number, port, reader, writer)
 
             return await asyncio.start_server(accept, "127.0.0.1", 0)
 
@@ -71,21 +72,20 @@ class Network:
         try:
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            writer.close()
             return
-        await asyncio.gather(
-            self._forward(source, number, reader, to_writer), self._forward(source, number, to_reader, writer)
-        )
+        with closing(to_writer):
+            await asyncio.gather(
+                self._forward(source, number, reader, to_writer), self._forward(source, number, to_reader, writer)
+            )
 
     async def _forward(
         self, source: int | None, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        with suppress(OSError):
+        with suppress(OSError), closing(writer):
             while data := await reader.read(CHUNK_BYTES):
                 await self._pass(source, number)
                 writer.write(data)
                 await writer.drain()
-        writer.close()
 
     async def _pass(self, source: int | None, number: int) -> None:
         """Return when something may pass on a connection from a broker, or a client, to a broker."""
@@ -105,10 +105,17 @@ class Network:
         return self
 
     def __exit__(self, *_: object) -> None:
-        def stop() -> None:
+        async def end() -> None:
+            await asyncio.sleep(0.1)  # what is just being accepted gets its task
             for server in self._servers:
                 server.close()
-            self._loop.stop()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0.1)  # what is closed is closed by a later turn of the loop
 
-        self._loop.call_soon_threadsafe(stop)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
