@@ -107,7 +107,7 @@ def metrics_response(families: Iterable[Metric]) -> Response:
     return Response(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_Families(families)).decode())
 
 
-class HealthServer(ThreadingHTTPServer):
+class HttpServer(ThreadingHTTPServer):
     """Serves GET and HEAD on `paths` until `close`. A `port` of 0 takes a free one.
 
     `other` is called for all other paths, with the query string. It returns a response, or None for 404. `option` is
@@ -138,7 +138,7 @@ class HealthServer(ThreadingHTTPServer):
             raise ConfigError(option, port, remedy) from error
         self.address, self.port = address, self.server_address[1]
         # A close takes up to a tenth of a second.
-        self._thread = Thread(target=self.serve_forever, args=(0.1,), name="tallystream-health", daemon=True)
+        self._thread = Thread(target=self.serve_forever, args=(0.1,), name="tallystream-http", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class HealthServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: HealthServer
+    server: HttpServer
     server_version, sys_version = "tallystream", ""
     timeout = TIMEOUT_S
 

@@ -11,7 +11,7 @@ from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
-from tallystream_aggregator.http_server import HealthServer, Response, health_response, metrics_response
+from tallystream_aggregator.http_server import HttpServer, Response, health_response, metrics_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,13 +109,13 @@ class Health:
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
         self._settings = settings
         self.progress = Progress(self.internal_metrics, clock)
-        self._server: HealthServer | None = None
+        self._server: HttpServer | None = None
         self._reporter: KafkaReporter | None = None
 
     def __enter__(self) -> Self:
         if self._settings.port is not None:
             paths = {"/metrics": self.metrics, "/healthz": self.healthz, "/readyz": self.readyz}
-            self._server = HealthServer(paths, address=self._settings.address, port=self._settings.port)
+            self._server = HttpServer(paths, address=self._settings.address, port=self._settings.port)
             self.port = self._server.port
             log.info("health is on http://%s:%d/metrics, /healthz and /readyz", self._server.address, self.port)
         return self

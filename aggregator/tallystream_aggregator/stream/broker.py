@@ -34,11 +34,8 @@ RawRecord = tuple[int, int, bytes | None, bytes | None]
 """(offset, append time in epoch ms, key, value) of a record."""
 
 
-class Mark(NamedTuple):
-    """A record that was read: its offset, and the epoch of the leader that appended it.
-
-    Epochs never fall along a log. So as long as this record is there, all before it are those that were read.
-    """
+class OffsetAndEpoch(NamedTuple):
+    """The offset of a record, and the epoch of the leader that appended it."""
 
     offset: int
     epoch: int
@@ -47,13 +44,13 @@ class Mark(NamedTuple):
 class Chunk(NamedTuple):
     """Consecutive records of a partition, in offset order, and the position after them. `rows` may be empty.
 
-    `marks` are the last records of each leader's epoch, without those whose epoch is unknown.
+    `epoch_ends` are the last records of each leader's epoch, without those whose epoch is unknown.
     """
 
     place: Place
     rows: Sequence[RawRecord]
     end: int
-    marks: Sequence[Mark] = ()
+    epoch_ends: Sequence[OffsetAndEpoch] = ()
 
 
 class Output(NamedTuple):
@@ -103,28 +100,29 @@ class RejectedError(TallystreamError):
 class LostRecordsError(TallystreamError):
     """Records before or at `position`, the next one to read, are gone.
 
-    `first` is the first one that can be read instead. It is None if the log was cut off after it was read, at `cut` or
-    at its end: other records have, or will have, the offsets from there on.
+    `first` is the first one that can be read instead. It is None if the log was truncated after it was read, at
+    `truncated_at` or at its end: other records have, or will have, the offsets from there on.
     """
 
-    def __init__(self, place: Place, position: int, bounds: Bounds, cut: int | None = None) -> None:
+    def __init__(self, place: Place, position: int, bounds: Bounds, truncated_at: int | None = None) -> None:
         self.place, self.position, self.bounds = place, position, bounds
-        if cut is None and position > bounds.end:
-            cut = bounds.end
-        self.first = bounds.first if cut is None else None
-        if cut is None:
+        if truncated_at is None and position > bounds.end:
+            truncated_at = bounds.end
+        self.first = bounds.first if truncated_at is None else None
+        if truncated_at is None:
             problem = (
                 f"it has offsets {bounds.first} to {bounds.end}, and {position} is the next to read, so records were "
                 "deleted before they were read; to continue without them: --on-data-loss continue, or "
             )
         else:
-            problem = f"it {lost_offsets(cut, position)} after they were read, so sums include records that are gone; "
+            lost = lost_offsets(truncated_at, position)
+            problem = f"it {lost} after they were read, so sums include records that are gone; "
         super().__init__(f"topic {place.topic}, partition {place.partition}: {problem}{BEGIN_ANEW}.")
 
 
-def lost_offsets(cut: int, position: int) -> str:
-    """Return what happened to a partition that was cut off at an offset, and had been read up to a position."""
-    return f"lost the offsets {cut} to {position - 1}, as by an unclean leader election,"
+def lost_offsets(truncated_at: int, position: int) -> str:
+    """Return what happened to a partition that was truncated at an offset, and had been read up to a position."""
+    return f"lost the offsets {truncated_at} to {position - 1}, as by an unclean leader election,"
 
 
 class Source(Protocol):

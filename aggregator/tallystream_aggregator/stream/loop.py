@@ -8,7 +8,6 @@ and then the state.
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -25,15 +24,15 @@ from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
-    Marks,
+    LastRecords,
     by_place,
     by_topic,
     positions_of,
     row_of,
     visible_row,
 )
-from tallystream_aggregator.stream.reading import cuts
 from tallystream_aggregator.stream.restore import LoopSettings, Restorer, require_no_sums, require_whole
+from tallystream_aggregator.stream.truncation import truncations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +85,7 @@ class ShardLoop(EpochLoop):
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
         self._begin: Positions = {}  # where the shard began
-        self._marks: Marks = {}
+        self._last_records: LastRecords = {}
         self._rows_s = self._checked_s = 0.0
         self._rows_wait = False
 
@@ -116,7 +115,7 @@ class ShardLoop(EpochLoop):
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
-        self._topic_ids, self._begin, self._marks = {}, {}, {}
+        self._topic_ids, self._begin, self._last_records = {}, {}, {}
         if self._last is None:
             self._require_no_sums()
             self._begin = dict(self._begin_positions())
@@ -128,8 +127,8 @@ class ShardLoop(EpochLoop):
                 "changed it meanwhile; start again."
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
-        self._marks = by_place(self._last.last)
-        self._require_uncut(self._marks, self._stopped)
+        self._last_records = by_place(self._last.last_records)
+        self._require_untruncated(self._last_records, self._stopped)
         return self._restorer.table_at(self._last, store, source)
 
     def _begin_positions(self) -> Positions:
@@ -207,7 +206,7 @@ class ShardLoop(EpochLoop):
             chunks = source.read(max_records, timeout_s)
         except LostRecordsError as error:
             if error.first is None:
-                self._require_uncut(self._marks)  # it may have been written again up to its present end
+                self._require_untruncated(self._last_records)  # it may have been written again up to its present end
             if not self._settings.skip_lost or error.first is None:
                 raise
             log.warning("records are skipped: %s", error)
@@ -216,20 +215,19 @@ class ShardLoop(EpochLoop):
             source.assign(positions_of(table.state))
             self._rows_wait = True
             return []
-        for place, _, _, marks in chunks:
-            known = [*([self._marks[place]] if place in self._marks else []), *marks]
-            for mark, after in pairwise(known):
-                if mark.epoch != after.epoch:  # a new leader may not have all that was read
-                    self._require_uncut({place: mark})
-            if marks:
-                self._marks[place] = marks[-1]
+        for place, _, _, ends in chunks:
+            for end in ends:
+                before = self._last_records.get(place)
+                if before is not None and before.epoch != end.epoch:  # a new leader may not have all that was read
+                    self._require_untruncated({place: before})
+                self._last_records[place] = end
         return chunks
 
-    def _require_uncut(self, marks: Marks, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Require that the logs up to these marks are those that were read."""
-        for place, cut in cuts(self._broker, marks, stopped).items():
+    def _require_untruncated(self, last_records: LastRecords, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Require that the logs have what was read, up to these records."""
+        for place, at in truncations(self._broker, last_records, stopped).items():
             self._require_same(self._broker.topic_ids([place.topic]))
-            raise LostRecordsError(place, marks[place].offset + 1, bounds_of(self._broker, place), cut)
+            raise LostRecordsError(place, last_records[place].offset + 1, bounds_of(self._broker, place), at)
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
         """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
@@ -265,7 +263,7 @@ class ShardLoop(EpochLoop):
             step=1 if last is None else last.step + 1,
             topics=self._topic_ids,
             begin=by_topic({place: at for place, at in self._begin.items() if at}),
-            last=self._marks,
+            last_records=self._last_records,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)

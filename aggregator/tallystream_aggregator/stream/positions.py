@@ -13,7 +13,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Mark, Place, Positions, bounds_of
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, OffsetAndEpoch, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Marks = dict[Place, Mark]
+LastRecords = dict[Place, OffsetAndEpoch]
 """The last record of each partition that a table includes, if it is known."""
 
 Claim = tuple[int, int]
@@ -90,9 +90,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
     last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. `begin` are
-    the positions at which the shard began, without those that are 0. `last` has the last record before each position,
-    if it is known: its offset, and the epoch of its leader. A row is `restoring` if it is only the claim of a task: the
-    task makes its table again then.
+    the positions at which the shard began, without those that are 0. `last_records` are the last ones before each
+    position, if they are known: the offset, and the epoch of the leader. A row is `restoring` if it is only the claim
+    of a task: the task makes its table again then.
     """
 
     v: int = 1
@@ -106,7 +106,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     topics: dict[str, str]
     shards: dict[str, Offsets] = {}
     begin: Offsets = {}
-    last: dict[str, dict[str, Mark]] = {}
+    last_records: dict[str, dict[str, OffsetAndEpoch]] = {}
     records: int = 0
     dead: int = 0
     stale: int = 0
@@ -122,7 +122,7 @@ _decode = json_decoder(PositionsRow)
 
 
 def row_of(
-    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets, last: Mapping[Place, Mark]
+    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets, last_records: LastRecords
 ) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
@@ -134,7 +134,7 @@ def row_of(
         positions=by_topic(positions_of(state)),
         topics=topics,
         begin=begin,
-        last=by_topic(last),
+        last_records=by_topic(last_records),
         records=state.records,
         dead=state.dead,
         stale=state.stale,
@@ -174,7 +174,7 @@ def require_highest(claim: Claim, published: PositionsRow | None) -> None:
 
 
 def by_topic(positions: Mapping[Place, T]) -> dict[str, dict[str, T]]:
-    """Return positions, or marks, in the form of a row."""
+    """Return positions, or last records, in the form of a row."""
     found: dict[str, dict[str, T]] = {}
     for (topic, partition), position in sorted(positions.items()):
         found.setdefault(topic, {})[str(partition)] = position
@@ -182,7 +182,7 @@ def by_topic(positions: Mapping[Place, T]) -> dict[str, dict[str, T]]:
 
 
 def by_place(positions: Mapping[str, Mapping[str, T]]) -> dict[Place, T]:
-    """Return positions, or marks, of a row by partition."""
+    """Return positions, or last records, of a row by partition."""
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
 
 

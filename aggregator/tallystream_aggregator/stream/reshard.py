@@ -119,13 +119,13 @@ class Resharder:
         step, topics = 1 + max(row.step for row in published), self._topics
         # The topics of the sums may have been created again: all sums are on them now.
         names = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
-        last = by_place(first.last)
+        last = by_place(first.last_records)
         topic_ids = first.topics | self._broker.topic_ids(names)
         records = self._records(
             tables,
             new,
             target,
-            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin, last=last),
+            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin, last_records=last),
         )
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)

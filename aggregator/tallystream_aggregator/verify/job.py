@@ -14,9 +14,10 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import rows
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Bounds, Mark, Place, lost_offsets
+from tallystream_aggregator.stream.broker import Bounds, OffsetAndEpoch, Place, lost_offsets
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.reading import backwards, committed_records, cuts, read_range
+from tallystream_aggregator.stream.reading import backwards, committed_records, read_range
+from tallystream_aggregator.stream.truncation import truncations
 from tallystream_aggregator.verify.advance import PROGRESS_EVERY, Advance, Change
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
 from tallystream_aggregator.verify.lives import Settings
@@ -176,13 +177,14 @@ def _records(
             "can't be replayed from nothing; to verify for longer, raise retention.ms of the topic, and begin a new "
             "table."
         )
-    cut = {place: one.end for place, one in found.items() if one.end < ends[str(place)]}
-    marks = {place: Mark(*first.last[str(place)]) for place in found if str(place) in first.last}
-    cut |= cuts(broker, marks)
-    if cut:
-        read = {place: max(ends[str(place)], marks[place].offset + 1 if place in marks else 0) for place in cut}
-        lost = " and ".join(f"{place} {lost_offsets(at, read[place])}" for place, at in cut.items())
-        raise TallystreamError(f"{lost} after they were read, so the sums have records that can't be replayed.")
+    lost = {place: one.end for place, one in found.items() if one.end < ends[str(place)]}
+    known = {str(place): place for place in found}
+    last = {known[name]: OffsetAndEpoch(*one) for name, one in first.last_records.items() if name in known}
+    lost |= truncations(broker, last)
+    if lost:
+        read = {place: max(ends[str(place)], last[place].offset + 1 if place in last else 0) for place in lost}
+        what = " and ".join(f"{place} {lost_offsets(at, read[place])}" for place, at in lost.items())
+        raise TallystreamError(f"{what} after they were read, so the sums have records that can't be replayed.")
     return {
         str(place): read_range(broker, place, Bounds(begin.get(str(place), 0), one.end, one.end), committed=False)
         for place, one in found.items()

@@ -51,14 +51,14 @@ class Moment(NamedTuple):
     """A moment at which sums were published: how far each shard had read.
 
     The combiner's has neither the tags nor what follows. `begin` are the offsets at which the table began, without
-    those that are 0. `last` has the last record of each partition that the first shard has read: its offset, and the
+    those that are 0. `last_records` are those of each partition that the first shard has read: the offset, and the
     epoch of the leader that appended it.
     """
 
     shards: tuple[Ends, ...]
     tags: Tags = Tags()
     begin: Ends = {}  # noqa: RUF012 (a tuple's default is never changed)
-    last: Mapping[PartitionName, tuple[int, int]] = {}
+    last_records: Mapping[PartitionName, tuple[int, int]] = {}
 
     @property
     def ends(self) -> Ends:
@@ -88,7 +88,7 @@ def moment(value: bytes | None) -> Moment | None:
             begin = by_partition(content.get("begin", {}))
             last = {
                 f"{topic}:{int(p)}": (int(offset), int(epoch))
-                for topic, ps in content.get("last", {}).items()
+                for topic, ps in content.get("last_records", {}).items()
                 for p, (offset, epoch) in ps.items()
             }
             return Moment((by_partition(content["positions"]),) * of, found, begin, last)

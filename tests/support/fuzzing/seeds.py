@@ -23,7 +23,7 @@ from support.tables import Tables
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.stream import positions
-from tallystream_aggregator.stream.broker import Mark, Place
+from tallystream_aggregator.stream.broker import OffsetAndEpoch, Place
 from tallystream_aggregator.table.combiners import encode
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 
@@ -112,7 +112,7 @@ def of_own_topics() -> Inputs:
         step=7,
         topics={"metrics": "id"},
         begin={"metrics": {"0": 3}},
-        last={Place("metrics", 0): Mark(4, 2)},
+        last_records={Place("metrics", 0): OffsetAndEpoch(4, 2)},
     )
     yield "positions", "shard", positions.encode(row)
     row.of, row.shard, row.shards = 2, 2, {"0": {"metrics": {"0": 5}}, "1": {"metrics": {"0": 7}}}

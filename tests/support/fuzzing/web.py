@@ -11,7 +11,7 @@ from unittest import mock
 from support.fuzzing import stores
 from support.fuzzing.stores import NOW_MS, empty_path, history
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.http_server import AllowedHosts, HealthServer, Response, _Handler
+from tallystream_aggregator.http_server import AllowedHosts, HttpServer, Response, _Handler
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -43,7 +43,7 @@ class Server:
     """A server without a socket."""
 
     _paths: Any
-    respond: Any = HealthServer.respond
+    respond: Any = HttpServer.respond
 
     def __init__(self, store: StoreSettings) -> None:
         rounds = Rounds()

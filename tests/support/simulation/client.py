@@ -13,7 +13,7 @@ from functools import partial
 from support.simulation.broker import SimulatedCluster
 from support.simulation.partition import Outcome
 from support.simulation.processes import Process
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, FencedError, Mark, Output, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, FencedError, OffsetAndEpoch, Output, Place
 
 
 class SimulatedBroker:
@@ -94,8 +94,8 @@ class SimulatedSource:
             left -= len(records)
             if end > positions[place]:
                 positions[place] = end
-                marks = {entry.epoch: Mark(entry.offset, entry.epoch) for entry in records}
-                chunks.append(Chunk(place, [entry[:4] for entry in records], end, list(marks.values())))
+                ends = {entry.epoch: OffsetAndEpoch(entry.offset, entry.epoch) for entry in records}
+                chunks.append(Chunk(place, [entry[:4] for entry in records], end, list(ends.values())))
         if not chunks:
             self._process.pass_time(timeout_s)
         return chunks

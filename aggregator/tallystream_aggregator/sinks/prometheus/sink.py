@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Metric
 
 from tallystream.metric_types import TYPES
-from tallystream_aggregator.http_server import HealthServer, Response, metrics_response
+from tallystream_aggregator.http_server import HttpServer, Response, metrics_response
 from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.sinks.base import Refused, numbers, sift, unstorable
 from tallystream_aggregator.sinks.prometheus import names
@@ -46,7 +46,7 @@ class PrometheusSink:
 
     def __init__(self, address: str, port: int) -> None:
         self._address, self._wanted_port = address, port
-        self._server: HealthServer | None = None
+        self._server: HttpServer | None = None
         self._points: dict[Key, Point] = {}
         self._newest_s: float | None = None
         self._response: Response | None = None
@@ -65,7 +65,7 @@ class PrometheusSink:
         """
         if self._server is None:
             paths = {"/metrics": self.metrics}
-            self._server = HealthServer(paths, address=self._address, port=self._wanted_port, option="--store")
+            self._server = HttpServer(paths, address=self._address, port=self._wanted_port, option="--store")
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
     def write(self, points: Sequence[Point]) -> list[Refused]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Mark, Place, unknown
+from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, OffsetAndEpoch, Place, unknown
 from tallystream_aggregator.stream.kafka.calls import MISSING, OUT_OF_RANGE, TRANSIENT, error_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class KafkaSource:
     def _take(self, first: Any, max_records: int) -> list[Chunk]:
         """Return the first message and those that are in the queue."""
         rows: dict[Place, list[RawRecord]] = {}
-        marks: dict[Place, list[Mark]] = {}
+        epoch_ends: dict[Place, list[OffsetAndEpoch]] = {}
         events: list[Any] = []
         messages, left, left_bytes = [first], max_records, MAX_BYTES
         while messages:
@@ -100,7 +100,7 @@ class KafkaSource:
                 run = list(some)
                 added = [(message.offset(), message.timestamp()[1], message.key(), message.value()) for message in run]
                 rows.setdefault(self._places[of], []).extend(added)
-                _mark(marks.setdefault(self._places[of], []), run)
+                _add_epoch_ends(epoch_ends.setdefault(self._places[of], []), run)
                 left_bytes -= sum([len(row[3] or b"") for row in added])
             left -= len(messages)
             # consume() with a timeout waits until it has as many as requested, or for the whole timeout.
@@ -113,7 +113,7 @@ class KafkaSource:
                 # this event in several versions of librdkafka.)
                 ends[place] = max(event.offset(), ends.get(place, 0))
         chunks = [
-            Chunk(place, rows.get(place, ()), end, marks.get(place) or ())
+            Chunk(place, rows.get(place, ()), end, epoch_ends.get(place) or ())
             for place, end in ends.items()
             if end > self._positions[place]
         ]
@@ -140,17 +140,17 @@ class KafkaSource:
         self.assign(self._positions)
 
 
-def _mark(marks: list[Mark], run: Sequence[Any]) -> None:
-    """Add the last records of each epoch in a run of one partition, which follows what is marked."""
+def _add_epoch_ends(ends: list[OffsetAndEpoch], run: Sequence[Any]) -> None:
+    """Add the last records of each epoch in a run of one partition, which follows what `ends` has."""
     first, last = run[0].leader_epoch(), run[-1].leader_epoch()
     if last is None:
         return
-    if marks and marks[-1].epoch == first:
-        marks.pop()
+    if ends and ends[-1].epoch == first:
+        ends.pop()
     if first != last:
-        known = [Mark(message.offset(), epoch) for message in run if (epoch := message.leader_epoch()) is not None]
-        marks += [mark for mark, after in pairwise(known) if mark.epoch != after.epoch]
-    marks.append(Mark(run[-1].offset(), last))
+        known = [OffsetAndEpoch(of.offset(), epoch) for of in run if (epoch := of.leader_epoch()) is not None]
+        ends += [end for end, after in pairwise(known) if end.epoch != after.epoch]
+    ends.append(OffsetAndEpoch(run[-1].offset(), last))
 
 
 def _place_of(message: Any) -> tuple[str, int]:

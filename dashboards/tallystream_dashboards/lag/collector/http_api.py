@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.http_server import HealthServer, Response, health_response, json_response
+from tallystream_aggregator.http_server import HttpServer, Response, health_response, json_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.lag.exposition import exposition
@@ -139,7 +139,7 @@ def serve(settings: CollectSettings, routes: Mapping[str, Callable[[str], Respon
         yield api
         return
     paths = {"/metrics": api.metrics, "/healthz": api.health, "/readyz": api.readiness}
-    server = HealthServer(paths, address=settings.http_address, port=settings.http_port, other=api.answer)
+    server = HttpServer(paths, address=settings.http_address, port=settings.http_port, other=api.answer)
     log.info("lag is served at http://%s:%d%s and /metrics", server.address, server.port, GROUPS)
     try:
         yield api

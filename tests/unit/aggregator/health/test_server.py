@@ -15,7 +15,7 @@ from tallystream_aggregator import http_server as module
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.health.health import MAX_SILENCE_S
 from tallystream_aggregator.http_server import HOSTS_ENV as ENV
-from tallystream_aggregator.http_server import AllowedHosts, HealthServer, Response
+from tallystream_aggregator.http_server import AllowedHosts, HttpServer, Response
 
 
 def request(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
@@ -81,7 +81,7 @@ def test_the_error_of_a_port_in_use_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; it can't be listened on at 127"):
-            HealthServer({}, port=port)
+            HttpServer({}, port=port)
 
 
 def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +90,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     def fail() -> Response:
         raise RuntimeError("an internal error")
 
-    server = HealthServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
+    server = HttpServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
     try:
         with pytest.raises(http.client.RemoteDisconnected):
             request(server.port, "/bad")
@@ -103,7 +103,7 @@ def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> Non
 def test_clients_that_do_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others get their responses meanwhile."""
     monkeypatch.setattr(module._Handler, "timeout", 0.5)
-    server = HealthServer({"/healthz": lambda: Response(200, "text/plain", "ok")}, port=0)
+    server = HttpServer({"/healthz": lambda: Response(200, "text/plain", "ok")}, port=0)
     try:
         with slow_client(server.port) as slow:
             assert ask(f"http://127.0.0.1:{server.port}/healthz") == (200, "ok")
@@ -142,7 +142,7 @@ def test_a_server_on_another_address_answers_to_any_name(address: str) -> None:
 def test_every_path_of_a_server_is_protected(address: str, host: str, status: int, path: str) -> None:
     """That is `/metrics`, the health of a component and whatever else is served."""
     ok = Response(200, "text/plain", "secret")
-    server = HealthServer({"/metrics": lambda: ok}, address=address, port=0, other=lambda _: ok)
+    server = HttpServer({"/metrics": lambda: ok}, address=address, port=0, other=lambda _: ok)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         connection.request("GET", path, headers={"Host": f"{host}:{server.port}"})

@@ -130,7 +130,7 @@ def test_the_last_record_of_each_leader_is_marked(consumer: FakeConsumer, monkey
     for places in ([A], [A, B]):
         source_ = source(*places)
         consumer.queue = [*queue[:2], *([led(B, 0, 7)] if B in places else []), *queue[2:]]
-        found = {chunk.place: chunk.marks for chunk in source_.read(100, 0)}
+        found = {chunk.place: chunk.epoch_ends for chunk in source_.read(100, 0)}
         assert found == {A: [(3, 1), (5, 2), (6, 4), (7, 5)]} | ({B: [(0, 7)]} if B in places else {})
 
 

@@ -57,7 +57,7 @@ def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
     content = {"v": 1, "shard": 0, "of": 2, "sum_tags": {"drop": ["pod"]}, "positions": {"metrics": {"0": 3}}}
     tags = Tags(frozenset({"pod"}))
     assert moment(json.dumps(content).encode()) == Moment(({ZERO: 3},) * 2, tags)
-    began = content | {"begin": {"metrics": {"1": 7}}, "last": {"metrics": {"0": [2, 4]}}}
+    began = content | {"begin": {"metrics": {"1": 7}}, "last_records": {"metrics": {"0": [2, 4]}}}
     assert moment(json.dumps(began).encode()) == Moment(({ZERO: 3},) * 2, tags, {ONE: 7}, {ZERO: (2, 4)})
     combined = content | {"shard": 2, "shards": {"1": {"metrics": {"0": 4}}, "0": {"metrics": {"0": 3, "1": 1}}}}
     found = moment(json.dumps(combined).encode())

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.simulation.direct import METRICS, Direct
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Mark, Place, StoppedError
-from tallystream_aggregator.stream.reading import cuts
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, OffsetAndEpoch, Place, StoppedError
+from tallystream_aggregator.stream.truncation import truncations
 
 STEPS = st.lists(
     st.one_of(
@@ -46,7 +46,7 @@ def test_the_first_lost_offset_is_found(before: list[tuple[str, int]], after: li
     play(after)
     now = {entry.offset: entry.value for entry in partition.entries}
     lost = [offset for offset, value in read.items() if offset >= partition.start and now.get(offset) != value]
-    found = cuts(direct.broker, {METRICS: Mark(last.offset, last.epoch)})
+    found = truncations(direct.broker, {METRICS: OffsetAndEpoch(last.offset, last.epoch)})
     known = partition.start <= last.offset
     assert found == ({METRICS: min(lost)} if lost and known else {})
 
@@ -61,9 +61,11 @@ def test_an_older_end_that_a_broker_names_once_is_not_a_loss(monkeypatch: pytest
         return {METRICS: older.pop()} if older else bounds(places)
 
     monkeypatch.setattr(direct.broker, "bounds", first_older)
+    last = direct.cluster.partition(METRICS).entries[2]
+    last_records = {METRICS: OffsetAndEpoch(last.offset, last.epoch)}
     with pytest.raises(BrokerError, match="sends nothing from 2 on"):
-        cuts(direct.broker, {METRICS: Mark(2, 0)})
-    assert cuts(direct.broker, {METRICS: Mark(2, direct.cluster.partition(METRICS).entries[2].epoch)}) == {}
+        truncations(direct.broker, last_records)
+    assert truncations(direct.broker, last_records) == {}
 
 
 def test_a_stop_ends_the_look_at_a_log() -> None:
@@ -72,4 +74,4 @@ def test_a_stop_ends_the_look_at_a_log() -> None:
     direct.feed(1)
     for offset in (0, 1):
         with pytest.raises(StoppedError):
-            cuts(direct.broker, {METRICS: Mark(offset, 0)}, lambda: True)
+            truncations(direct.broker, {METRICS: OffsetAndEpoch(offset, 0)}, lambda: True)
