@@ -95,6 +95,7 @@ def of_app(state: State, ts_ms: int, ago_s: int) -> list[Point]:
     numbers.ended, numbers.silent = (state.ended, state.silent) if gone else (0, 0)
     alive = {"instances": living, "lives": living, "retired": 0}
     placed = seconds * 157 * state.instances + 87
+    queues = {number: 7.5 + number for number in range(1, living + 1)}
     percentiles = {"p50": 0.009, "p95": 0.04, "p99": 0.12 + seconds % 70 / 1000}
     found = [
         point(numbers),
@@ -102,7 +103,7 @@ def of_app(state: State, ts_ms: int, ago_s: int) -> list[Point]:
         Point(
             "queue.length",
             {"app": "shop", "metric_type": "gauge"},
-            {"sum": 7.5 * living, "number": living, **alive},
+            {"sum": sum(queues.values()), "number": living, **alive},
             ts_ms,
         ),
         Point(
@@ -112,9 +113,9 @@ def of_app(state: State, ts_ms: int, ago_s: int) -> list[Point]:
             ts_ms,
         ),
     ]
-    for number in range(1, living + 1):
+    for number, length in queues.items():
         tags = {"app": "shop", "metric_type": "gauge", "instance": f"shop-{number}"}
-        found.append(Point("instance:queue.length", tags, {"value": 7.5 + number, "life": str(number)}, ts_ms))
+        found.append(Point("instance:queue.length", tags, {"value": length, "life": str(number)}, ts_ms))
     return found
 
 
