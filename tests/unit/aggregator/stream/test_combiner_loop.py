@@ -14,7 +14,7 @@ from support.simulation.partition import Partition
 from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import BrokerError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import EpochRow, StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import newest_row, summed
@@ -124,15 +124,6 @@ def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: 
     shards.run(0)
     shards.run(2)
     assert shards.counts == sorted(shards.counts)
-
-
-def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
-    """What it has published is not there any more, and nothing that it waits for would come."""
-    shards = Shards()
-    shards.restart_combiner()
-    shards.cluster.partition(SHARDS[0]).truncate(1)
-    with pytest.raises(LostRecordsError, match="metrics-shards, partition 0"):
-        shards.run(2, 60)
 
 
 def test_a_sum_that_cannot_be_published_stops_the_combiner() -> None:

@@ -130,6 +130,29 @@ def test_a_topic_of_sums_that_was_created_again_gets_all_of_them(topic: str) -> 
     assert table.sums == {"0": 3, "1": 10, "2": 100}
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_partial_sums_that_were_cut_off_are_published_again(restart: bool) -> None:
+    """The combiner stops, and names that remedy: the table has all of them, and need not begin anew."""
+    table = Changed()
+    table.change(shards=2)
+    table.run()
+    combiner = table.combiner()
+    combiner.run_epoch(Batch(0), (table.cluster.now_ms, 2), 1)
+    if restart:
+        combiner = table.combiner()
+    table.cluster.partition(Place(TOPICS.shards, 0)).truncate(2)
+    with pytest.raises(
+        TallystreamError, match=r"metrics-shards, partition 0: it lost the offsets 2 .* read; run tallystream rebuild"
+    ):
+        combiner.run_epoch(Batch(0), (table.cluster.now_ms, 3), 60)
+    table.change()
+    table.run()
+    assert table.sums == {"0": 1, "1": 10, "2": 100}
+    table.feed_tagged(b"app-1", "0", 3)
+    table.run()
+    assert table.sums == {"0": 3, "1": 10, "2": 100}
+
+
 def test_fewer_shards_and_a_missing_table_are_refused() -> None:
     """Nothing is written for them."""
     table = Changed()
