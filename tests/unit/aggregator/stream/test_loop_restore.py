@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
+from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream import reading
-from tallystream_aggregator.stream.broker import LostRecordsError, Output, Place
+from tallystream_aggregator.stream.broker import LostRecordsError, Output, Place, StoppedError
 from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
 from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
+from tallystream_aggregator.table import State, Table
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -49,6 +51,26 @@ def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: in
     direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0), 10)
     assert direct.published() == {METRICS: 6}
     assert (b'"count":6' in direct.values()[-1]) == (first < 6)
+
+
+def test_the_rows_that_a_killed_loop_has_not_written_follow_though_nothing_new_comes() -> None:
+    """The state is never ahead of them: both could be needed after the records are gone."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.loop().run_epoch(direct.store, (2, 0), 0.1)
+    direct.feed(5)
+    direct.cluster.partition(METRICS).delete_before(4)
+    direct.loop().run_epoch(Batch(0), (3, 0), 1)
+    assert b'"count":5' in direct.values()[-1]
+
+
+def test_a_stop_ends_a_replay() -> None:
+    """What is published may be far ahead of the rows."""
+    direct, table = Direct(), Table(State(shard=0, shards=1), TABLE)
+    direct.feed(1)
+    with closing(direct.broker.source()) as source, pytest.raises(StoppedError):
+        read_to(table, {METRICS: 1}, source, lambda: True)
+    assert table.state.records == 0
 
 
 def test_a_log_that_was_cut_off_below_what_is_published_is_not_replayed() -> None:

@@ -14,6 +14,7 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, Direct
 from support.simulation.system import LEASE, TOPICS
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
@@ -151,6 +152,22 @@ def test_partial_sums_that_were_cut_off_are_published_again(restart: bool) -> No
     table.feed_tagged(b"app-1", "0", 3)
     table.run()
     assert table.sums == {"0": 3, "1": 10, "2": 100}
+
+
+def test_no_count_falls_when_the_combiner_begins_after_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has published nothing by its positions, and the sums of all moments are on the topics of the shards."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    table = Changed()
+    table.change(shards=2)
+    for value in (3, 5):
+        table.run()
+        table.feed_tagged(b"app-1", "0", value)
+    table.run()
+    table.change()
+    table.combiner().run_epoch(Batch(0), (table.cluster.now_ms, 2), 60)
+    counts = [one["count"] for one in map(json.loads, table.values()) if one.get("tags") == {"k": "0"}]
+    assert counts == sorted(counts)
+    assert counts[-1] == 5
 
 
 def test_fewer_shards_and_a_missing_table_are_refused() -> None:
