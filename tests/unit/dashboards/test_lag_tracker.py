@@ -230,6 +230,24 @@ def test_a_group_stays_late_while_the_partition_that_was_late_is_not_read() -> N
     assert rounds.states[0].late_since_ms == T0 + 40_000
 
 
+def test_a_group_that_is_back_is_late_since_then() -> None:
+    """What was known before it was gone says nothing about the new one."""
+    rounds, late, other = Rounds(), group("g", (5, 9)), group("other", (5, 9))
+    for second, offsets in ((0, [late]), (40, [late]), (50, []), (60, [late])):
+        rounds.points(round_of(other, *offsets), T0 + second * 1000)
+    assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
+
+
+def test_a_stored_partition_that_is_ok_has_a_reason_if_it_is_notable() -> None:
+    """A record that waits is notable. Without one the reason is always the same."""
+    rounds, reasons = Rounds(), list[bool]()
+    for second, end in ((0, 9), (10, 13), (50, 13)):
+        points = rounds.points(round_of(group("g", (9, end))), T0 + second * 1000)
+        (partition,) = [point for point in points if "partition" in point.tags and "committed" in point.fields]
+        reasons.append("reason" in partition.fields)
+    assert reasons == [False, False, True]
+
+
 def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     """It is too slow for the topic's retention, although it makes progress."""
     rounds = Rounds(RULES)

@@ -126,6 +126,21 @@ def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: 
     assert shards.counts == sorted(shards.counts)
 
 
+def test_what_a_shard_has_aborted_is_not_combined() -> None:
+    """A step that failed may have had other sums than the one that replaces it."""
+    shards = Shards()
+    old = [(entry.key, entry.value) for entry in shards.cluster.partition(SHARDS[0]).entries if not entry.marker]
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    writer, cluster = "tallystream-aggregator-0", shards.cluster
+    epoch = cluster.open_writer(writer) or 0
+    cluster.add_partitions(writer, epoch, [SHARDS[0]])
+    cluster.produce(writer, epoch, SHARDS[0], old)
+    cluster.end(writer, epoch, "abort")
+    shards.run(2, 5)
+    assert shards.counts[-1] == 21
+
+
 def test_a_sum_that_cannot_be_published_stops_the_combiner() -> None:
     """A step of the combiner can't be divided, so it is tried as it is."""
     shards = Shards()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -254,6 +255,14 @@ def writer(producer: Any, **timeouts: Any) -> KafkaWriter:
 def error(code: int, text: str = "librdkafka's reason.") -> KafkaException:
     """Return an exception of librdkafka."""
     return KafkaException(KafkaError(code, text))
+
+
+def test_a_call_waits_no_longer_than_the_time_that_is_left() -> None:
+    """It waits for a slice at most, so that a signal is handled, and briefly if no time is left."""
+    waited: list[float] = []
+    for left_s in (60, -1):
+        Timeouts().until(time.monotonic() + left_s, waited.append)
+    assert waited == [SLICE_S, 0.001]
 
 
 def test_an_abort_waits_until_its_records_are_sent() -> None:

@@ -12,9 +12,9 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream import reading
-from tallystream_aggregator.stream.broker import LostRecordsError, Output, Place, StoppedError
-from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
-from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place, StoppedError
+from tallystream_aggregator.stream.positions import LoopId, PositionsRow, by_place, encode, key_of, newest_row
+from tallystream_aggregator.stream.restore import LoopSettings, MissingRowsError, ReplayError, Restorer, read_to
 from tallystream_aggregator.table import State, Table
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -71,6 +71,20 @@ def test_a_stop_ends_a_replay() -> None:
     with closing(direct.broker.source()) as source, pytest.raises(StoppedError):
         read_to(table, {METRICS: 1}, source, lambda: True)
     assert table.state.records == 0
+
+
+def test_a_table_whose_rows_another_task_has_replaced_is_not_used() -> None:
+    """The loop begins again, and finds that it is fenced."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    published = newest_row(direct.broker, ROWS, 0)
+    assert published is not None
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (2, 0), 2)
+    restorer = Restorer(direct.broker, LoopSettings(LoopId(TOPICS), table=TABLE), lambda: False)
+    with closing(direct.broker.source()) as source, pytest.raises(BrokerError, match="another task has published more"):
+        restorer.table_at(published, None, source)
 
 
 def test_a_log_that_was_cut_off_below_what_is_published_is_not_replayed() -> None:
