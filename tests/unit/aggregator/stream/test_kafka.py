@@ -154,6 +154,15 @@ def test_an_end_that_moves_nothing_does_not_end_the_wait(
     assert 0 < polls[1] <= polls[0] <= 60
 
 
+def test_the_position_at_the_end_is_after_markers_and_aborted_records(consumer: FakeConsumer) -> None:
+    """With records before them, and alone. Without it, nobody would know that all was read."""
+    source_ = source(A)
+    consumer.queue = [record(A, 0), end(A, 3)]
+    assert source_.read(100, 0) == [Chunk(A, [row(0)], 3)]
+    consumer.queue = [end(A, 5)]
+    assert source_.read(100, 0) == [Chunk(A, (), 5)]
+
+
 def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:
     """The broker may have just started."""
     source_ = source(A, bounds=None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
@@ -233,6 +234,23 @@ def test_a_table_without_the_row_of_its_shard_names_the_remedy() -> None:
     direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, b'["shard",0]', None)])
     with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: it has positions.* begin a new table"):
         direct.loop().run_epoch(Batch(0), (2, 0), 1)
+
+
+def test_rows_of_several_partitions_must_count_the_records_that_are_published() -> None:
+    """Which of them are stale may differ, as the order of partitions may."""
+    direct = Direct(partitions=2)
+    direct.feed(1)
+    direct.feed(2, place=OTHER)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    published = newest_row(direct.broker, ROWS, 0)
+    assert published is not None
+    restorer = Restorer(direct.broker, LoopSettings(LoopId(TOPICS), table=TABLE), lambda: False)
+    for counted, problem in (({"stale": 1}, ""), ({"records": 3}, r"counts \(2, 0, 0\)")):
+        row = replace(published, **counted)
+        direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, key_of(0), encode(row))])
+        expected = pytest.raises(ReplayError, match=problem) if problem else nullcontext()
+        with closing(direct.broker.source()) as source, expected:
+            restorer.table_at(row, None, source)
 
 
 @pytest.mark.parametrize("counted", [(3, 0, 0), (2, 1, 0), (2, 0, 1)])

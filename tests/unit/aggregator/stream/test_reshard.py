@@ -92,6 +92,7 @@ def test_other_tags_replace_all_sums_at_once() -> None:
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
     table.run()
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
+    assert not any(partition.end for partition in table.cluster.topics[TOPICS.shards].partitions)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -179,6 +180,10 @@ def test_fewer_shards_and_a_missing_table_are_refused() -> None:
     empty = Direct()
     with pytest.raises(NoTableError, match="no positions of shard 0; start the aggregator first"):
         Resharder(empty.broker, TOPICS, TABLE).run((1, 0), shards=2)
+    partly = Direct(shards=2)
+    partly.loop(0).run_epoch(Batch(0), (1, 0), 1)
+    with pytest.raises(NoTableError, match="no positions of shard 1; start the aggregator first"):
+        Resharder(partly.broker, TOPICS, TABLE).run((2, 0))
 
 
 @pytest.mark.parametrize("stops_at", ["shard 0 of 1", "2 lives", "writing"])
