@@ -31,6 +31,18 @@ def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
     assert all(b'"name":"n"' in value for value in direct.values())
 
 
+def test_a_table_begins_when_there_is_a_partition() -> None:
+    """The topic may be created later. Its first records count, too."""
+    direct = Direct()
+    direct.cluster.delete(TOPICS.metrics)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    assert direct.published() is None
+    direct.cluster.create(TOPICS.metrics, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1), 20)
+    assert direct.published() == {METRICS: 1}
+
+
 def test_sums_without_positions_stop_the_loop() -> None:
     """The topic of the positions was lost. A new table would publish lower counts."""
     direct = Direct()
