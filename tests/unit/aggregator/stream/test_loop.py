@@ -148,6 +148,15 @@ def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(abo
     assert newest_row(direct.broker, ROWS, 0) == newest
 
 
+def test_positions_of_another_version_stop_the_loop() -> None:
+    """An older row before them would be a wrong begin."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.append(ROWS, key_of(0), b'{"v":2}')
+    with pytest.raises(TallystreamError, match="written by another version"):
+        direct.loop().run_epoch(direct.store, (2, 0), 1)
+
+
 def test_a_record_without_a_value_is_no_positions_row() -> None:
     """Somebody has written it. The row before it counts, and the loop goes on there."""
     direct = Direct()
