@@ -50,6 +50,7 @@ class Cluster:
         self.groups: dict[str, Group] = {}
         self.ends: dict[PartitionId, int] = {}
         self.fail: set[tuple[object, ...]] = set()
+        self.error = UNAVAILABLE
         self.unlisted: set[str] = set()
         self.listing_fails = False
         self.committed_of: set[str] = set()
@@ -109,7 +110,7 @@ class Cluster:
         return SimpleNamespace(members=[member] if partitions else [], state=state)
 
     def _answer(self, request: tuple[object, ...], answer: Any) -> Future[Any]:
-        return _failed(UNAVAILABLE) if request in self.fail else _done(answer)
+        return _failed(self.error) if request in self.fail else _done(answer)
 
     def _error(self, *request: object) -> KafkaError | None:
         return UNAVAILABLE if request in self.fail else None
@@ -140,7 +141,7 @@ class System:
             offsets = {(name, 0): 5, (name, 1): 5}
             self.cluster.groups[name] = Group(dict(offsets), set(offsets))
             self.cluster.ends |= offsets
-        self.second = 0
+        self.second = self.clients = 0
         self.path = folder / "store.db"
         store = LocalStore(self.path, retention_ms=0)
         store.setup()
@@ -149,14 +150,18 @@ class System:
 
     def restart(self, *, load: bool = True, exclude: tuple[str, ...] = ()) -> None:
         """Start a new collector, which loads its history from the store, if it may read it."""
-        admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder()
-        fetcher = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        fetcher = OffsetFetcher(self.connect, timeout=5, stopping=lambda: False, clock=self.clock)
         self.tracker = LagTracker(fetcher, Patterns(("*", ""), exclude), RULES, clock=self.clock)
         if load:
             reader = LocalStore(self.path)
             self.tracker.load(reader)
             reader.close()
+
+    def connect(self) -> AdminClient:
+        """Return a client."""
+        self.clients += 1
+        return cast("AdminClient", self.cluster)
 
     def clock(self) -> float:
         """Return the collector's time, epoch seconds."""
@@ -268,6 +273,20 @@ def test_a_group_that_is_not_listed_is_requested_by_name(system: System) -> None
     system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
     well = state(system.run(30), "well")
     assert (well.gone, well.stale, well.seen_ms) == (False, False, system.now_ms)
+
+
+@pytest.mark.parametrize("what", ["describe", "offsets"])
+def test_a_client_without_an_answer_about_a_group_is_replaced(system: System, what: str) -> None:
+    """If it found the coordinator later, librdkafka would abort the process. An error of a broker replaces nothing."""
+    system.cluster.fail = {(what, "slow")}
+    system.run(2)
+    assert system.clients == 1
+    system.cluster.error = KafkaError(KafkaError._TIMED_OUT)
+    system.run(2)
+    assert system.clients == 3
+    system.cluster.fail.clear()
+    assert not state(system.run(2), "slow").stale
+    assert system.clients == 3
 
 
 def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:
