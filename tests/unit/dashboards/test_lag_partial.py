@@ -22,7 +22,7 @@ from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.offsets import PartitionId
 from tallystream_dashboards.lag.reader import read_group, read_groups
-from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.state import GroupState, _not_read
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import group_json
 
@@ -260,6 +260,12 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     reader = system.stored()
     assert "not read" not in read_groups(reader, at_ms=system.now_ms)[0].evaluation.reason
     reader.close()
+
+
+def test_a_reason_names_a_few_of_the_partitions_that_were_not_read() -> None:
+    """The others are a number."""
+    assert _not_read(["a/0", "a/1", "a/2"]).endswith(": a/0, a/1, a/2.")
+    assert _not_read(["a/0", "a/1", "a/2", "b/0", "b/1"]).endswith(": a/0, a/1, a/2 and 2 more.")
 
 
 def test_a_group_that_is_not_listed_is_requested_by_name(system: System) -> None:
