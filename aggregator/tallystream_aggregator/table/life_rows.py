@@ -54,6 +54,7 @@ class LifeRows:
         self.sums = MetricSums(state, self.layouts, self.lives, self.holders)
         self.records = RowRecords(state, self.layouts)
         self.events: list[Event] = []
+        self._restarted: tuple[tuple[str, int, int], set[tuple[str, str]]] = (("", 0, 0), set())
         self.changed_forgotten: set[int] = set()
         self._baselines = Counter(number for life in self.lives for number in life.baselines)
         for life in self.lives:
@@ -63,17 +64,25 @@ class LifeRows:
     def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
         """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
 
-        If its instance restarted, that is a `restart` event.
+        If its instance restarted, that is a `restart` event: one for a record, however many lives begin with it.
         """
         parts = int(life.life != SHORT_FORM_LIFE)
         limit = self.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
         if limit is not None:
             return self.refuse(life, limit, "a new life", record)
         if self.lives.is_restart(life, seq):
-            self.add_event("restart", life, record)
+            self._note_restart(life, record)
         self.lives.add(life)
         self.size.add(life.app, size_of_life(life.instance, life.app, 0))
         return life
+
+    def _note_restart(self, life: Life, record: Record) -> None:
+        if self._restarted[0] != record.location:
+            self._restarted = record.location, set()
+        restarted, instance = self._restarted[1], (life.app, life.instance)
+        if instance not in restarted:
+            restarted.add(instance)
+            self.add_event("restart", life, record)
 
     def add_part(self, life: Life) -> str | None:
         """Count another part of a life and return None, or return the limit that it exceeds."""

@@ -99,6 +99,8 @@ class Shard:
         self.clocks: dict[str, int] = {}
         self.clock = 0
         """The time of the record's partition, epoch ms."""
+        self.restarted: set[tuple[str, str]] = set()
+        """The (app, instance) pairs that restarted with the record: each is one event."""
         self._kept_ms: dict[str, int] = {}  # no life of a partition has a lower one
 
     def take(self, instance: str, lives: dict[LifeName, Life]) -> None:
@@ -118,6 +120,7 @@ class Shard:
     def advance(self, partition: str, timestamp_ms: int) -> int:
         """Advance the clock of a partition by the append time of its next record, and return it."""
         self.clock = self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
+        self.restarted = set()
         return self.clock
 
     def lives(self) -> Iterator[Life]:

@@ -126,6 +126,7 @@ def test_exit_codes(statuses: list[Status], code: int) -> None:
         (TimeLag(0.4), "< 1 s"),
         (TimeLag(75), "1 min 15 s"),
         (TimeLag(600, exact=False), "≥ 10 min"),
+        (TimeLag(1, exact=False), "≥ 1 s"),
         (TimeLag(0, exact=False), DASH),
         (None, DASH),
     ],

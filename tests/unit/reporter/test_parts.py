@@ -135,6 +135,13 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
 
 
+def test_by_default_a_record_fits_into_kafkas_default_limit() -> None:
+    """With its key and its frame."""
+    names = [f"{number:04}" + "x" * 500 for number in range(4_000)]
+    for pending in LifeHistory("app").prepare(counters(names), 0):
+        assert len(pending.value) < 1_000_000
+
+
 def test_the_first_life_has_room_to_grow() -> None:
     """A registry that fills more than half of a record is split at once, so that it can double in its life."""
     reports = Reports()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -153,6 +154,15 @@ def test_an_end_that_moves_nothing_does_not_end_the_wait(
     assert 0 < polls[1] <= polls[0] <= 60
 
 
+def test_the_position_at_the_end_is_after_markers_and_aborted_records(consumer: FakeConsumer) -> None:
+    """With records before them, and alone. Without it, nobody would know that all was read."""
+    source_ = source(A)
+    consumer.queue = [record(A, 0), end(A, 3)]
+    assert source_.read(100, 0) == [Chunk(A, [row(0)], 3)]
+    consumer.queue = [end(A, 5)]
+    assert source_.read(100, 0) == [Chunk(A, (), 5)]
+
+
 def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:
     """The broker may have just started."""
     source_ = source(A, bounds=None)
@@ -254,6 +264,14 @@ def writer(producer: Any, **timeouts: Any) -> KafkaWriter:
 def error(code: int, text: str = "librdkafka's reason.") -> KafkaException:
     """Return an exception of librdkafka."""
     return KafkaException(KafkaError(code, text))
+
+
+def test_a_call_waits_no_longer_than_the_time_that_is_left() -> None:
+    """It waits for a slice at most, so that a signal is handled, and briefly if no time is left."""
+    waited: list[float] = []
+    for left_s in (60, -1):
+        Timeouts().until(time.monotonic() + left_s, waited.append)
+    assert waited == [SLICE_S, 0.001]
 
 
 def test_an_abort_waits_until_its_records_are_sent() -> None:

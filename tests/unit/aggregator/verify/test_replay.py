@@ -12,7 +12,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import record_reader
@@ -62,6 +62,16 @@ def test_each_shard_has_room_of_its_own_also_after_a_split() -> None:
     replay.split(2)
     again = [add(replay, key=key, app=key.decode(), seq=2) for key in [*instances, b"app-2"]]
     assert [bool(refused) for refused in again] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
+    """In every form. A byte more is refused."""
+    values = [json.dumps({**HEADER, "metrics": [counter(1)]}), '{"name":"n","value":1}', '{"resourceMetrics":[]}']
+    for topic, value in zip(("metrics", "metrics", "otlp"), values, strict=True):
+        replay = Replay(Settings(max_record_bytes=len(value) + spare, otlp_topics=("otlp",)))
+        refused = replay.apply(f"{topic}:0", BEGIN_MS, b"app-1", value.encode())
+        assert refused == (["the record is too large"] if spare else [])
 
 
 def test_forgotten_lives_are_kept_as_one() -> None:
@@ -195,6 +205,8 @@ def as_json(sketch: record.Sketch) -> Any:
 
 
 @examples(300)
+@example({"scale": -3, "positive": [{"offset": -135, "counts": "AQ=="}]})  # the widest bucket of the smallest number
+@example({"scale": -3, "positive": [{"offset": -136, "counts": "AQ=="}]})
 @given(
     st.fixed_dictionaries({"scale": scalars}, optional={"zero_count": scalars, "positive": sides, "negative": sides})
 )
