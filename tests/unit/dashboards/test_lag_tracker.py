@@ -238,6 +238,14 @@ def test_a_group_that_is_back_is_late_since_then() -> None:
     assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
 
 
+def test_the_ends_of_a_partition_that_no_group_needs_are_dropped() -> None:
+    """Memory does not grow with topics that are deleted. A partition that was only not read is kept."""
+    rounds, read = Rounds(), group("g", (5, 9))
+    for second, offsets in ((0, [read, group("other", (5, 9), topic="old")]), (10, [read]), (20, [])):
+        rounds.points(round_of(*offsets, unread=() if offsets else ["g"]), T0 + second * 1000)
+    assert set(rounds._tracker._ends) == {("orders", 0)}
+
+
 def test_a_stored_partition_that_is_ok_has_a_reason_if_it_is_notable() -> None:
     """A record that waits is notable. Without one the reason is always the same."""
     rounds, reasons = Rounds(), list[bool]()

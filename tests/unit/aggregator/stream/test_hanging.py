@@ -104,6 +104,32 @@ def test_a_step_of_one_of_several_shards_is_published_once(lost: list[Place]) ->
     assert (before, json.loads(direct.values()[-1])["count"]) == (55, 57)
 
 
+def test_a_part_of_a_step_that_was_aborted_is_never_published() -> None:
+    """It has partial sums without the positions row after them, so nobody knows what they include."""
+    direct = Direct(shards=2)
+    direct.feed(5, key=b"app-4")
+    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
+    for loop in loops:
+        loop.run_epoch(Batch(0), (1, 0), 1)
+    cluster = direct.cluster
+    rows = [(one.key, one.value) for one in cluster.partition(SHARD).entries if one.key and b"positions" not in one.key]
+    assert rows
+    direct.feed(6, key=b"app-4")
+    for loop in loops:
+        loop.run_epoch(Batch(0), (1, 1), 1)
+    epoch = cluster.open_writer(WRITER) or 0
+    cluster.add_partitions(WRITER, epoch, [SHARD])
+    cluster.produce(WRITER, epoch, SHARD, rows)
+    direct.lost = [SHARD]
+    cluster.end(WRITER, epoch, "abort")
+    direct.flush()
+    direct.lost = []
+    direct.loop(0).run_epoch(Batch(0), (1, 2), 60)
+    direct.combiner().run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, SHARD)
+    assert json.loads(direct.values()[-1])["count"] == 6
+
+
 def test_a_dead_letter_without_its_marker_is_that_of_the_shard_of_its_record() -> None:
     """All shards write them. It becomes visible with that shard's next step."""
     direct = Direct(shards=2)

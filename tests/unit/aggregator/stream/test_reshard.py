@@ -203,6 +203,17 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     assert table.sums == {"0": 7, "1": 10, "2": 100}
 
 
+def test_a_stop_before_the_first_claim_fences_nobody() -> None:
+    """The table's tasks go on."""
+    table = Changed()
+    opened = table.requests.count(WRITER)
+    table.stopped = True
+    resharder = Resharder(table.broker, TOPICS, TABLE, stopped=lambda: table.stopped)
+    with pytest.raises(StoppedError):
+        resharder.run((table.cluster.now_ms + 1000, 0), shards=2)
+    assert table.requests.count(WRITER) == opened
+
+
 def test_lives_whose_rows_are_too_large_lose_no_counts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
