@@ -19,6 +19,7 @@ from tallystream_aggregator.stream.broker import FencedError, Place, StoppedErro
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -93,6 +94,15 @@ def test_other_tags_replace_all_sums_at_once() -> None:
     table.run()
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
     assert not any(partition.end for partition in table.cluster.topics[TOPICS.shards].partitions)
+
+
+def test_each_row_is_in_the_partition_of_its_shard_alone() -> None:
+    """What the old layout had elsewhere is deleted."""
+    table = Changed()
+    table.change(shards=3)
+    rows_of_shards = [rows_of(table.broker, Place(TOPICS.table, shard)).rows for shard in range(3)]
+    keys = [key for rows in rows_of_shards for (_, key), value in rows.items() if value is not None]
+    assert len(keys) == len(set(keys)) > 3
 
 
 @pytest.mark.parametrize("shards", [1, 2])
