@@ -73,6 +73,8 @@ def test_lag_that_falls_too_slowly_is_warn() -> None:
     """At the rate of the window the group needs more than an hour to catch up."""
     assert status(samples(*[(i * 10, 400 + i * 9) for i in range(11)])) is Status.WARN
     assert status(samples(*[(i * 10, 360 + i * 9) for i in range(11)])) is Status.OK
+    in_an_hour = [OffsetSample(NOW - 100_000, 0, 37), OffsetSample(NOW, 1, 37)]
+    assert status(in_an_hour) is Status.OK
 
 
 @pytest.mark.parametrize("bad", [one for one in Status if one > Status.NOTFOUND])
