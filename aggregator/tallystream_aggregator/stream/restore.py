@@ -9,7 +9,7 @@ after them with those of now. At the published positions the table has counted w
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -91,6 +91,7 @@ class Restorer:
         """Return an empty table at the positions at which it begins."""
         state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._settings.sum_tags)
         table = Table(state, self._settings.table)
+        table.change_settings(self._settings.table)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
@@ -114,8 +115,7 @@ class Restorer:
                 raise unknown(place)
             if position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds[place])
-        topic_id = published.topics.get(self._loop.rows.topic, "")
-        stored = None if store is None else self._from_state(store, topic_id)
+        stored = None if store is None else self._from_state(store, published)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
@@ -135,8 +135,11 @@ class Restorer:
         stored.table.change_settings(self._settings.table)
         return stored
 
-    def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
-        """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
+    def _from_state(self, store: Store, published: PositionsRow) -> StoredTable | None:
+        """Return the stored table, or None if there is none that can be read, or one that can't lead to `published`.
+
+        That of another `metrics-table` can't, nor one with other limits: a part of the records up to there had those.
+        """
         try:
             stored = storage.load(store, self._settings.table)
         except StateError as error:
@@ -147,8 +150,9 @@ class Restorer:
         if stored is None:
             return None
         state = stored.table.state
-        wanted = (*self._settings.layout, topic_id)
-        return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
+        topic_id = published.topics.get(self._loop.rows.topic, "")
+        is_same = (state.shards, state.sum_tags, state.topic_id) == (*self._settings.layout, topic_id)
+        return stored if is_same and state.limits in (None, published.limits) else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -173,10 +177,8 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
-        if published.max_table_bytes:
-            forget_after_ms, max_table_bytes = published.forget_after_ms, published.max_table_bytes
-            then = replace(table.settings, forget_after_ms=forget_after_ms, max_table_bytes=max_table_bytes)
-            table.change_settings(then)
+        if published.limits is not None:
+            table.change_settings(table.settings.with_limits(published.limits))
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream.record import BOUNDS
@@ -12,6 +12,7 @@ from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.state import Limits
 
 MAX_SHARDS = 1024
 """The most shards of a table."""
@@ -60,6 +61,16 @@ class TableSettings:
     max_metrics: int = 10_000
     max_table_bytes: int = 2 << 30
     otlp_topics: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """Those that a start may change."""
+        return self.forget_after_ms, self.max_table_bytes
+
+    def with_limits(self, limits: Limits) -> TableSettings:
+        """Return these settings with other limits."""
+        forget_after_ms, max_table_bytes = limits
+        return replace(self, forget_after_ms=forget_after_ms, max_table_bytes=max_table_bytes)
 
 
 RECORD_SIZE = "record size"

@@ -71,6 +71,7 @@ class Table:
 
     def change_settings(self, settings: TableSettings) -> None:
         """Apply the next records with these settings."""
+        self.state.limits = settings.limits
         if settings != self.settings:
             self.settings = settings
             self._rows.change_settings(settings)

@@ -170,6 +170,39 @@ def test_a_table_goes_on_with_another_limit_of_memory(before: int, now: int, fro
     assert any(b'"count":4' in value for value in direct.values()) == (before < now)
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("from_rows", [False, True])
+@pytest.mark.parametrize(("before", "now"), [(10_000, 80_000), (80_000, 10_000)])
+def test_records_of_two_limits_are_never_replayed_with_one(
+    before: int, now: int, from_rows: bool, partitions: int
+) -> None:
+    """A kill soon after a start with another limit: neither the state nor the rows lead back to before the start."""
+    direct = Direct(partitions=partitions, table=limited(before))
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        published, end = sum((direct.published() or {}).values()), direct.cluster.partition(METRICS).end
+        if request != "read" or published < end:
+            return
+        if end == killed_at:
+            raise MemoryError
+        direct.feed(end + 1, key=b"app-%d" % (end + 1), name=f"n{end + 1}")
+
+    for killed_at, limit in ((2, before), (3, now)):
+        direct.table, direct.fail = limited(limit), fail
+        with pytest.raises(MemoryError):
+            direct.loop().run_epoch(direct.store, (killed_at, 0), 1)
+    direct.fail = lambda _: None
+    refused = len(direct.values("metrics-dead"))
+    assert refused == 1
+    direct.feed(4, key=b"app-1", name="n1")
+    direct.feed(5, key=b"app-2", name="n2")
+    direct.loop().run_epoch(Batch(0) if from_rows else direct.store, (4, 0), 1)
+    assert any(b'"count":4' in value for value in direct.values())
+    assert any(b'"count":5' in value for value in direct.values())
+    assert len(direct.values("metrics-dead")) == refused
+
+
 class Unchecked(Restorer):
     """Takes every table, without asking what is published and what it has counted."""
 
