@@ -200,6 +200,7 @@ scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 
 
 @examples(150)
+@example([[1e-300, 1e300], [-1e-300, -1e-200], [-1e200, -1e300]])
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[float]]) -> None:
     """Whatever the values: of both signs, zeros, of different scales, over more buckets than a sketch may have."""
