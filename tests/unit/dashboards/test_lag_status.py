@@ -70,6 +70,14 @@ def test_lag_that_does_not_fall_is_warn() -> None:
     assert status(samples(*[(i * 10, 100 + i * 10) for i in range(11)])) is Status.WARN
 
 
+def test_the_sample_before_the_window_is_that_of_its_begin() -> None:
+    """If it is not much older. The lag was 0 then."""
+    inside = [OffsetSample(NOW - 95_000 + 10_000 * number, number, number + 10) for number in range(10)]
+    found = [OffsetSample(NOW - 105_000, 0, 0), *inside]
+    evaluation = evaluate_samples(found, 0, now_ms=NOW, rules=RULES, late=Late(NOW - 100_000))
+    assert evaluation.reason == "It is over 30 s behind; in 100 s the lag went from 0 to 10."
+
+
 def test_lag_that_falls_too_slowly_is_warn() -> None:
     """At the rate of the window the group needs more than an hour to catch up."""
     assert status(samples(*[(i * 10, 400 + i * 9) for i in range(11)])) is Status.WARN

@@ -16,6 +16,7 @@ from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.storage import ENDS
 from tallystream_dashboards.lag.time_lag import NO_LAG, EndOffsetHistory, TimeLag, max_observations, worst
 
 T0 = 1_700_000_100_000
@@ -236,6 +237,13 @@ def test_a_group_that_is_back_is_late_since_then() -> None:
     for second, offsets in ((0, [late]), (40, [late]), (50, []), (60, [late])):
         rounds.points(round_of(other, *offsets), T0 + second * 1000)
     assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
+
+
+def test_the_stored_ends_of_a_partition_are_its_start_and_its_end() -> None:
+    """A chart shows both."""
+    rounds = Rounds()
+    points = rounds.points(round_of(changed(group("g", (5, 9)), start=3)), T0)
+    assert [point.fields for point in points if point.measurement == ENDS] == [{"start": 3, "end": 9}]
 
 
 def test_a_partition_that_went_back_counts_for_the_time_to_catch_up() -> None:

@@ -148,10 +148,12 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
 
 
 def test_by_default_a_record_fits_into_kafkas_default_limit() -> None:
-    """With its key and its frame."""
-    names = [f"{number:04}" + "x" * 500 for number in range(4_000)]
-    for pending in LifeHistory("app").prepare(counters(names), 0):
-        assert len(pending.value) < 1_000_000
+    """With its key and its frame, also if a life of one part grows."""
+    names, lives = [f"{number:04}" + "x" * 500 for number in range(3_000)], LifeHistory("app")
+    for number in (1, 3_000):
+        for pending in lives.prepare(counters(names[:number]), 0):
+            assert len(pending.value) < 1_000_000
+            lives.acknowledged(pending, 0, 0)
 
 
 def test_the_first_life_has_room_to_grow() -> None:

@@ -313,6 +313,25 @@ def test_distributions_have_baselines() -> None:
     )
 
 
+def test_too_many_buckets_are_merged_as_by_verify() -> None:
+    """Two and two, until there are few enough."""
+    buckets = pb.ExponentialHistogramDataPoint.Buckets(offset=3, bucket_counts=[1] * 5000)
+    times = {"start_time_unix_nano": ns(0), "time_unix_nano": ns(10)}
+    point = pb.ExponentialHistogramDataPoint(count=5000, sum=1.0, scale=8, positive=buckets, **times)
+    found = summed(
+        record(
+            pb.Metric(
+                name="x",
+                exponential_histogram=pb.ExponentialHistogram(
+                    data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+                ),
+            )
+        )
+    )
+    assert found["histogram", "x"]["count"] == 5000
+    assert "p50" in found["histogram", "x"]
+
+
 def stored(table: Table) -> Table:
     """Return the table as it is loaded."""
     return Table(unpack(pack(table.state)), SETTINGS)

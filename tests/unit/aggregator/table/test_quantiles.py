@@ -22,6 +22,7 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
+from tallystream_aggregator.table.arithmetic.values import since_baseline
 from tallystream_aggregator.table.state import pack
 from tallystream_aggregator.times import DAY_MS
 
@@ -289,3 +290,21 @@ def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
         assert row.lives == 0
         last.append(row)
     assert [getattr(last[0], name) for name in sums.VALUES] == [getattr(last[1], name) for name in sums.VALUES]
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_counts_of_any_width_are_added_without_overflow(width: int) -> None:
+    """Of a hundred sketches with the highest count of this width, in one bucket."""
+    highest, merged = min(256**width - 1, 2**56), MergedSketch()
+    runs = [record.Buckets(offset=0, width=width, counts=highest.to_bytes(width, "little"))]  # type: ignore[arg-type]
+    one = record.Sketch(scale=0, positive=runs)
+    merged.replace(([], []), ([highest] * 100, [one] * 100))
+    total = merged.total()
+    assert total is not None
+    assert total.positive.counts.tolist() == [100 * highest]
+
+
+def test_a_distribution_whose_later_points_have_no_sum_has_none() -> None:
+    """Its baseline has one. The count goes on."""
+    count, *others = since_baseline("histogram", (5, None, None, None), (2, 1.5, None, None))
+    assert (count, others) == (3, [None, None, None])

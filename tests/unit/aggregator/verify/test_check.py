@@ -222,7 +222,7 @@ def test_quantiles_are_equal_to_six_digits_and_counts_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "published", [[], {}, "1", True, 10**400, float("inf"), float("nan")], ids=lambda value: str(value)[:5]
+    "published", [[], {}, "1", True, None, 10**400, float("inf"), float("nan")], ids=lambda value: str(value)[:5]
 )
 @pytest.mark.parametrize("field", ["p99", "count", "min"])
 def test_a_value_that_the_table_never_publishes_is_a_difference(field: str, published: object) -> None:

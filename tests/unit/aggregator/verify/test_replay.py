@@ -22,10 +22,12 @@ from support.replayed import Replayed, TopicRecord, replay
 from support.runs import move
 from support.schedules import play, play_steadily, schedules
 from support.spoilt import spoilt
+from support.steps import records_of, run
 from tallystream import MetricRegistry, record
 from tallystream.kafka.life import LifeHistory
 from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
+from tallystream_aggregator.table import State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
@@ -76,6 +78,14 @@ def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
         assert refused == (["the record is too large"] if spare else [])
 
 
+def test_metrics_beyond_the_limit_are_refused_after_a_snapshot_without_them() -> None:
+    """Those up to the limit are the ones of the snapshot before."""
+    replay = Replay(Settings(max_metrics=2))
+    metrics = [counter(1, name) for name in "abc"]
+    assert add(replay, *metrics[:2]) == []
+    assert len(add(replay, *metrics, seq=2)) == 1
+
+
 def test_forgotten_lives_are_kept_as_one() -> None:
     """Memory does not grow with them: each metric has one row of them. Counts, sums and sketches stay exact."""
     replay, times = Replay(), range(0, 20 * 8, 8)
@@ -97,6 +107,8 @@ def test_forgotten_lives_are_kept_as_one() -> None:
     assert list(shard.room.uses.values()) == [1, 1, 0]
     assert shard.instances == {}
     assert shard.room._bytes[""] == sum(_metric_size(metric) for metric, uses in shard.room.uses.items() if uses)
+    replay.split(2)
+    assert sum(one.room._bytes[""] for one in replay._shards) == shard.room._bytes[""]
 
 
 @pytest.mark.parametrize(("bound", "one_more"), [(MAX_INT64, 1), (-MAX_INT64 - 1, -1)])
@@ -143,6 +155,20 @@ def test_schedules_have_the_same_result_by_either_way(schedule: list[int], chanc
     compare(move(records, chance) if moves else records, short_form_every_ms=5_000, max_metrics=8)
 
 
+@examples(40)
+@given(schedules, st.integers(0, 200_000))
+def test_verify_counts_the_bytes_that_the_table_counts(schedule: list[int], size: int) -> None:
+    """Also of lives that are forgotten, and when the table is full: so both refuse the same records."""
+    rules: dict[str, Any] = {"max_table_bytes": 10_000 + size, "forget_after_ms": 50_000, "short_form_every_ms": 5_000}
+    table, replayed = Table(State(), TableSettings(**rules)), replay([], **rules)
+    for one in play(schedule):
+        run(table, records_of([one]))
+        replayed.add([one])
+        (shard,) = replayed.table._shards
+        counted = {app or None: used for app, used in shard.room._bytes.items() if used}
+        assert counted == table._rows.size._used
+
+
 def test_only_the_first_snapshot_of_a_life_takes_the_longer_way() -> None:
     """A reporter's snapshots are ordinary, whatever their types and however their values grow."""
     clock = ManualClock()
@@ -175,6 +201,7 @@ scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 
 
 @examples(150)
+@example([[1e-300, 1e300], [-1e-300, -1e-200], [-1e200, -1e300]])
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[float]]) -> None:
     """Whatever the values: of both signs, zeros, of different scales, over more buckets than a sketch may have."""
