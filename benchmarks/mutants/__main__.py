@@ -33,7 +33,7 @@ PACKAGES = {
             "tests/unit/aggregator/stream/test_kafka*.py",
             "tests/unit/aggregator/stream/test_loop.py",
             "tests/unit/aggregator/stream/test_loop_[er]*.py",
-            "tests/unit/aggregator/stream/test_[rs]*.py",
+            "tests/unit/aggregator/stream/test_[rst]*.py",
         ],
     ),
     "reporter": (

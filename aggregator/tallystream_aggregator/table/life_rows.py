@@ -61,6 +61,11 @@ class LifeRows:
             self.size.add(life.app, self._size_of(life))
         self.release(state.metrics)
 
+    def change_settings(self, settings: TableSettings) -> None:
+        """Apply the next records with these settings."""
+        self.settings = self.size.settings = settings
+        self.lives.forget_after(settings.forget_after_ms)
+
     def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
         """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
 

@@ -105,6 +105,18 @@ def test_metrics_are_spread_over_all_parts() -> None:
     assert all(10 <= len(part) <= 40 for part in split.values())
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_a_group_is_in_one_part_and_stays_there(number: int) -> None:
+    """Its metrics may be in different ones without it. If one of them has a part already, none can be found."""
+    metrics, split = counters([f"metric.{number}" for number in range(20)]), Parts(number)
+    group = metrics[0].identity
+    assert split.place({metric.identity: group for metric in metrics})
+    assert len(split.split(metrics)) == 1
+    later = Parts(number)
+    later.split(metrics)
+    assert not later.place({metric.identity: group for metric in metrics})
+
+
 def test_records_are_at_most_half_full_at_first() -> None:
     """The size includes what the sketches of histograms may grow to."""
     names = [f"{number:080}" for number in range(100)]

@@ -85,6 +85,7 @@ class FakeConsumer:
     def consume(self, number: int, timeout: float) -> list[Message]:
         """Return the next messages."""
         assert timeout == 0
+        assert number > 0
         taken, self.queue = self.queue[:number], self.queue[number:]
         return taken
 
@@ -201,7 +202,10 @@ def test_a_wait_without_records_asks_librdkafka_once(consumer: FakeConsumer, mon
     monkeypatch.setattr(kafka_source.time, "monotonic", lambda: now_s)
     monkeypatch.setattr(consumer, "poll", poll)
     assert source(A).read(100, 0.2006) == []
-    assert polls == 1
+    assert (polls, now_s > 0.2) == (1, True)
+    now_s = 0.0
+    assert source(A).read(100, 0) == []
+    assert now_s < 0.2
 
 
 RECORDS = [Output(Place("out", number % 2), b"%d" % number, b"{}") for number in range(4)]
@@ -344,6 +348,14 @@ def test_a_user_may_tune_a_writer_but_not_its_transactions(monkeypatch: pytest.M
     assert created[0]["transaction.timeout.ms"] == 30_000
     assert created[0]["linger.ms"] == "5"
     assert producer.calls == ["init", "init"]
+
+
+def test_a_writer_that_cannot_begin_transactions_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the writer."""
+    refused = KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    monkeypatch.setattr(kafka_writer.clients, "producer", lambda _: FakeProducer(init=[refused]))
+    with pytest.raises(RejectedError, match="the transactions of ours can't begin"):
+        open_writer({"bootstrap.servers": "b:1"}, "ours", Timeouts())
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,18 @@ def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
     assert all(b'"name":"n"' in value for value in direct.values())
 
 
+def test_a_table_begins_when_there_is_a_partition() -> None:
+    """The topic may be created later. Its first records count, too."""
+    direct = Direct()
+    direct.cluster.delete(TOPICS.metrics)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    assert direct.published() is None
+    direct.cluster.create(TOPICS.metrics, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1), 20)
+    assert direct.published() == {METRICS: 1}
+
+
 def test_sums_without_positions_stop_the_loop() -> None:
     """The topic of the positions was lost. A new table would publish lower counts."""
     direct = Direct()
@@ -134,6 +146,15 @@ def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(abo
     direct.cluster.end("tallystream-aggregator-0", epoch, "abort")
     direct.flush()
     assert newest_row(direct.broker, ROWS, 0) == newest
+
+
+def test_positions_of_another_version_stop_the_loop() -> None:
+    """An older row before them would be a wrong begin."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.append(ROWS, key_of(0), b'{"v":2}')
+    with pytest.raises(TallystreamError, match="written by another version"):
+        direct.loop().run_epoch(direct.store, (2, 0), 1)
 
 
 def test_a_record_without_a_value_is_no_positions_row() -> None:

@@ -203,14 +203,18 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     assert table.sums == {"0": 7, "1": 10, "2": 100}
 
 
-def test_lives_whose_rows_are_too_large_lose_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows have only the number of their metrics, so the layout can't be changed."""
+def test_lives_whose_rows_are_too_large_lose_no_counts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their rows have only the number of their metrics, so the layout can't be changed. The log says so."""
     table = Changed()
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)  # one metric
     table.feed_tagged(b"app-2", "2", 101)
     table.run()
+    assert "lack their counts" not in caplog.text
     with pytest.raises(TallystreamError, match=r"rows of 1 lives were too large.*app-2.*tallystream forget"):
         table.change(sum_tags=DROP)
+    assert "1 lives lack their counts" in caplog.text
     assert table.sums == {"0": 1, "1": 10, "2": 101}
 
 
