@@ -238,6 +238,23 @@ def test_a_group_that_is_back_is_late_since_then() -> None:
     assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
 
 
+def test_a_partition_that_went_back_counts_for_the_time_to_catch_up() -> None:
+    """Its records are not old yet, and are read again."""
+    rounds = Rounds()
+    for second, committed, end in ((0, 50, 90), (5, 60, 95), (10, 5, 100)):
+        rounds.points(round_of(group("g", (committed, end))), T0 + second * 1000)
+    assert only(rounds.states[0]).evaluation.status is Status.REWIND
+    assert rounds.states[0].catch_up.drain == "never at this rate"
+
+
+def test_the_ends_of_a_partition_that_no_group_needs_are_dropped() -> None:
+    """Memory does not grow with topics that are deleted. A partition that was only not read is kept."""
+    rounds, read = Rounds(), group("g", (5, 9))
+    for second, offsets in ((0, [read, group("other", (5, 9), topic="old")]), (10, [read]), (20, [])):
+        rounds.points(round_of(*offsets, unread=() if offsets else ["g"]), T0 + second * 1000)
+    assert set(rounds._tracker._ends) == {("orders", 0)}
+
+
 def test_a_stored_partition_that_is_ok_has_a_reason_if_it_is_notable() -> None:
     """A record that waits is notable. Without one the reason is always the same."""
     rounds, reasons = Rounds(), list[bool]()

@@ -132,13 +132,21 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
 
 
 def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:
-    """Its start is after the time of its own point, and of the points of all other streams of the process."""
+    """Its start is after the time of its own point, and of the points of all other streams of the process.
+
+    Verify agrees.
+    """
     first = [counter("a", number(1))]
     second = [
         counter("a", number(2, BEGIN_NS, LATER_NS)),
         counter("c", number(1, LATER_NS + 5_000_000, LATER_NS)),
     ]
-    assert apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, second))).events == []
+    values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, second)]
+    assert apply(*values).events == []
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    for number_of, value in enumerate(values):
+        assert replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * number_of, None, value) == []
+    assert not replay.noted.events
 
 
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:

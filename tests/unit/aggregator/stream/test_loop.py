@@ -76,6 +76,22 @@ def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task(
         direct.loop().run_epoch(direct.store, (1, 0), 60)
 
 
+def test_a_task_that_looked_before_a_newer_one_began_ends() -> None:
+    """It has fenced the newer task by then, and publishes nothing: that one begins again."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(Batch(0), (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if request.startswith("open"):
+            direct.fail = lambda _: None
+            direct.loop().run_epoch(Batch(0), (3, 0), 1)
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (2, 0), 60)
+
+
 def test_each_step_names_the_task_that_published_it() -> None:
     """A loop goes on from epoch to epoch. A task of an earlier attempt that wakes up finds a higher claim, and ends."""
     direct = Direct()

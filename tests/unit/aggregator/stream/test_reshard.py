@@ -19,6 +19,7 @@ from tallystream_aggregator.stream.broker import FencedError, Place, StoppedErro
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -93,6 +94,15 @@ def test_other_tags_replace_all_sums_at_once() -> None:
     table.run()
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
     assert not any(partition.end for partition in table.cluster.topics[TOPICS.shards].partitions)
+
+
+def test_each_row_is_in_the_partition_of_its_shard_alone() -> None:
+    """What the old layout had elsewhere is deleted."""
+    table = Changed()
+    table.change(shards=3)
+    rows_of_shards = [rows_of(table.broker, Place(TOPICS.table, shard)).rows for shard in range(3)]
+    keys = [key for rows in rows_of_shards for (_, key), value in rows.items() if value is not None]
+    assert len(keys) == len(set(keys)) > 3
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -201,6 +211,17 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     table.feed_tagged(b"app-1", "0", 7)
     table.run()
     assert table.sums == {"0": 7, "1": 10, "2": 100}
+
+
+def test_a_stop_before_the_first_claim_fences_nobody() -> None:
+    """The table's tasks go on."""
+    table = Changed()
+    opened = table.requests.count(WRITER)
+    table.stopped = True
+    resharder = Resharder(table.broker, TOPICS, TABLE, stopped=lambda: table.stopped)
+    with pytest.raises(StoppedError):
+        resharder.run((table.cluster.now_ms + 1000, 0), shards=2)
+    assert table.requests.count(WRITER) == opened
 
 
 def test_lives_whose_rows_are_too_large_lose_no_counts(

@@ -31,6 +31,7 @@ from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.rules import Rules
+from tallystream_aggregator.verify.shard import _metric_size
 
 BEGIN_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 MAX_INT64 = 2**63 - 1
@@ -95,6 +96,7 @@ def test_forgotten_lives_are_kept_as_one() -> None:
     (shard,) = replay._shards
     assert list(shard.room.uses.values()) == [1, 1, 0]
     assert shard.instances == {}
+    assert shard.room._bytes[""] == sum(_metric_size(metric) for metric, uses in shard.room.uses.items() if uses)
 
 
 @pytest.mark.parametrize(("bound", "one_more"), [(MAX_INT64, 1), (-MAX_INT64 - 1, -1)])
