@@ -25,15 +25,15 @@ def main() -> int:
     exact = []
     with tempfile.TemporaryDirectory() as folder:
         if options.vmagent is not None:
-            found = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
-            cells = [f"{found['updates']:,}", f"{found['wall_s']:.1f}", f"{found['cpu_s']:.1f}", f"{found['peak_mb']:,.0f}"]
-            cells += ["exact" if found["exact"] else "**wrong**", "yes" if found["forgets_after_a_restart"] else "no"]
+            one = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
+            cells = [f"{one['updates']:,}", f"{one['wall_s']:.1f}", f"{one['cpu_s']:.1f}", f"{one['peak_mb']:,.0f}"]
+            cells += ["exact" if one["exact"] else "**wrong**", "yes" if one["forgets_after_a_restart"] else "no"]
             heads = ["vmagent: updates", "s from launch", "CPU s", "peak MB", "sums", "forgets after a restart"]
             print(table(heads, [cells]))
-            exact.append(found["exact"])
+            exact.append(one["exact"])
         if options.prometheus is not None:
-            found = prometheus.measure(options.prometheus, Path(folder) / "prometheus", options.updates)
-            cells = [f"{found['updates']:,}", f"{found['cpu_s']:.1f}", f"{found['peak_mb']:,.0f}"]
+            one = prometheus.measure(options.prometheus, Path(folder) / "prometheus", options.updates)
+            cells = [f"{one['updates']:,}", f"{one['cpu_s']:.1f}", f"{one['peak_mb']:,.0f}"]
             print(table(["Prometheus: updates, scraped once a second", "CPU s", "peak MB"], [cells]))
     return 0 if all(exact) else 1
 
