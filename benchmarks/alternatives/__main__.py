@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.aggregator.report import table
-from benchmarks.alternatives import multiprocess, prometheus, vmagent
+from benchmarks.alternatives import prometheus, vmagent
 
 
 def main() -> int:
@@ -24,26 +24,16 @@ def main() -> int:
     options = parser.parse_args()
     exact = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = []
-        for processes in (100, 1000, 5000):
-            one = multiprocess.measure(Path(folder) / str(processes), processes)
-            rows.append([f"{processes:,}", f"{one['scrape_s']:.2f}", f"{one['cpu_s']:.2f}", f"{one['files_mb']:,.0f}"])
-            exact.append(one["exact"])
-        print(
-            table(
-                ["prometheus_client: processes that ever ran, 50 counters each", "scrape s", "CPU s", "files MB"], rows
-            )
-        )
         if options.vmagent is not None:
-            two = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
-            cells = [f"{two['updates']:,}", f"{two['wall_s']:.1f}", f"{two['cpu_s']:.1f}", f"{two['peak_mb']:,.0f}"]
-            cells += ["exact" if two["exact"] else "**wrong**", "yes" if two["forgets_after_a_restart"] else "no"]
+            one = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
+            cells = [f"{one['updates']:,}", f"{one['wall_s']:.1f}", f"{one['cpu_s']:.1f}", f"{one['peak_mb']:,.0f}"]
+            cells += ["exact" if one["exact"] else "**wrong**", "yes" if one["forgets_after_a_restart"] else "no"]
             heads = ["vmagent: updates", "s from launch", "CPU s", "peak MB", "sums", "forgets after a restart"]
             print(table(heads, [cells]))
-            exact.append(two["exact"])
+            exact.append(one["exact"])
         if options.prometheus is not None:
-            three = prometheus.measure(options.prometheus, Path(folder) / "prometheus", options.updates)
-            cells = [f"{three['updates']:,}", f"{three['cpu_s']:.1f}", f"{three['peak_mb']:,.0f}"]
+            one = prometheus.measure(options.prometheus, Path(folder) / "prometheus", options.updates)
+            cells = [f"{one['updates']:,}", f"{one['cpu_s']:.1f}", f"{one['peak_mb']:,.0f}"]
             print(table(["Prometheus: updates, scraped once a second", "CPU s", "peak MB"], [cells]))
     return 0 if all(exact) else 1
 
