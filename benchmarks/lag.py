@@ -60,7 +60,10 @@ def _run(servers: str, folder: Path, options: argparse.Namespace) -> None:
     store = LocalStore(folder / "store.db")
     store.setup()
     tracker = LagTracker(
-        OffsetFetcher(admin, timeout=60, stopping=lambda: False), Patterns(("group-*",)), Rules(), clock=time.time
+        OffsetFetcher(lambda: admin, timeout=60, stopping=lambda: False),
+        Patterns(("group-*",)),
+        Rules(),
+        clock=time.time,
     )
     recorder, took = Recorder(), []
     for number in range(options.rounds):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
+from itertools import pairwise
 
 import msgspec
 
 from tallystream.decoding import json_decoder
+from tallystream.metric_types import QUANTILES
 
 MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
@@ -16,11 +18,11 @@ Offsets = dict[str, dict[str, int]]
 
 VALUES = (
     *("count", "sum", "min", "max", "mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate"),
-    *("p50", "p75", "p95", "p98", "p99", "p999", "start", "position", "ended", "silent"),
+    *(*QUANTILES, "start", "position", "ended", "silent"),
 )
 """The fields of a sum that its type determines, without the sketch."""
 
-_REPEATED = (("p999", "p99"), ("p99", "p98"), ("p98", "p95"), ("p95", "p75"), ("p75", "p50"))
+_REPEATED = tuple(pairwise(reversed(QUANTILES)))
 """Quantiles, the highest first, each of which is left out of a record if it equals the other one: few values repeat."""
 
 NO_SKETCH = msgspec.Raw()

@@ -17,7 +17,7 @@ import time
 import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -38,6 +38,9 @@ FOLDERS = ("reporter", "aggregator", "dashboards", "compose", "tests")
 
 OPTIONS = ["-q", "-x", "-m", "not integration and not browser", "--hypothesis-seed=0"]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins were imported before the fork
+
+
+Verdict = Literal["killed", "took too long", "survived"]
 
 
 class Noted(NamedTuple):
@@ -124,10 +127,10 @@ def note_tests(name: str, tests: list[Path], sources: Sequence[Path]) -> dict[st
     return {test: Noted(*one) for test, one in noted["tests"].items()}
 
 
-def judge(mutants: list[Mutant], tests: dict[str, Noted], jobs: int, pause: Path) -> Iterator[tuple[Mutant, bool]]:
-    """Yield each mutant when its tests have ended, and whether it survived. None starts while `pause` exists."""
+def judge(mutants: list[Mutant], tests: dict[str, Noted], jobs: int, pause: Path) -> Iterator[tuple[Mutant, Verdict]]:
+    """Yield each mutant when its tests have ended, with what became of it. None starts while `pause` exists."""
     left = mutants[::-1]
-    running: dict[int, Mutant] = {}
+    running: dict[int, tuple[Mutant, Path]] = {}
     try:
         while left or running:
             while left and len(running) < jobs and not pause.exists():
@@ -135,13 +138,15 @@ def judge(mutants: list[Mutant], tests: dict[str, Noted], jobs: int, pause: Path
                 chosen = tests_of(mutant, tests)
                 files = sorted({test.partition("::")[0] for test in chosen})
                 output = BUILD / f"{Path(mutant.path).stem}-{mutant.line}-{mutant.begin}.txt"
-                running[_start(output, files, _Chosen(chosen), mutant)] = mutant
+                running[_start(output, files, _Chosen(chosen), mutant)] = mutant, output
             time.sleep(0.02)
             pid, status = os.waitpid(-1, os.WNOHANG) if running else (0, 0)
             if pid:
                 assert os.waitstatus_to_exitcode(status) != pytest.ExitCode.NO_TESTS_COLLECTED
                 _end(pid)
-                yield running.pop(pid), status == 0
+                mutant, output = running.pop(pid)
+                is_late = "from pytest-timeout" in output.read_text(encoding="utf-8", errors="replace")
+                yield mutant, "survived" if status == 0 else "took too long" if is_late else "killed"
     finally:
         for pid in running:
             _end(pid)

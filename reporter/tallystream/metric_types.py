@@ -54,3 +54,6 @@ NAMES = {kind: tuple(field.name for field in fields) for kind, fields in TYPES.i
 
 WHOLE = frozenset({"count", "number", "start", "position"})
 """Fields that are whole numbers. All others are floats in a store."""
+
+QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+"""The fields with the quantiles of a histogram or timer, ascending. They follow from its sketch."""

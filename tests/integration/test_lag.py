@@ -82,7 +82,7 @@ pytestmark = pytest.mark.integration
 def fetch(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupOffsets]:
     """Return the groups' offsets. Retry while there are problems, such as a coordinator that is loading."""
     deadline = time.monotonic() + 30
-    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
+    fetcher = OffsetFetcher(lambda: admin, timeout=30, stopping=lambda: False)
     while (offsets := fetcher.fetch(Patterns(include, exclude))).problems:
         assert time.monotonic() < deadline, offsets.problems
         time.sleep(0.5)
@@ -116,14 +116,14 @@ def test_an_unavailable_broker_is_an_error() -> None:
     """The error is one that can be retried, and is raised within the timeout."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(BrokerUnavailableError):
-        OffsetFetcher(admin, timeout=2, stopping=lambda: False).fetch(Patterns())
+        OffsetFetcher(lambda: admin, timeout=2, stopping=lambda: False).fetch(Patterns())
 
 
 def test_a_stop_does_not_wait_for_the_broker() -> None:
     """A stop ends a request that no broker answers long before its timeout."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StoppedError):
-        OffsetFetcher(admin, timeout=600, stopping=lambda: True).fetch(Patterns())
+        OffsetFetcher(lambda: admin, timeout=600, stopping=lambda: True).fetch(Patterns())
 
 
 def test_the_collector_writes_lag_to_the_store_and_serves_it(
@@ -197,7 +197,7 @@ class Collecting:
     def __init__(self, admin: AdminClient, group: str, *, assigned_only: bool = False) -> None:
         self._now = time.time()
         self._tracker = LagTracker(
-            OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: self._now),
+            OffsetFetcher(lambda: admin, timeout=30, stopping=lambda: False, clock=lambda: self._now),
             Patterns((group,)),
             Rules(window_s=100),
             clock=lambda: self._now,

@@ -20,6 +20,7 @@ from tallystream_aggregator.stream.broker import (
     Output,
     Place,
     StoppedError,
+    lost_offsets,
     unknown,
 )
 from tallystream_aggregator.stream.epochs import EpochLoop
@@ -33,7 +34,7 @@ from tallystream_aggregator.stream.positions import (
     lowest,
     newest_in,
 )
-from tallystream_aggregator.stream.restore import require_no_sums, require_whole
+from tallystream_aggregator.stream.restore import MissingRowsError, require_no_sums, require_whole
 from tallystream_aggregator.sums import metric_of
 from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
-    from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.stream.positions import LoopId
+    from tallystream_aggregator.stream.epochs import EpochRow, Timer
+    from tallystream_aggregator.stream.positions import Claim, LoopId
     from tallystream_aggregator.sums import Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 
@@ -73,6 +74,23 @@ class CombinerLoop(EpochLoop):
         del store
         return True
 
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochRow:
+        """Run for `seconds`, or until a stop.
+
+        Raises:
+            MissingRowsError: partial sums are gone. The tables of the shards have them.
+            TallystreamError: as the loop of a shard.
+        """
+        try:
+            return super().run_epoch(store, claim, seconds)
+        except LostRecordsError as error:
+            require_whole(error.place, error.bounds, f"delete {error.place.topic}, and {PUBLISH_AGAIN}")
+            lost = lost_offsets(error.bounds.end, error.position)
+            raise MissingRowsError(
+                f"topic {error.place.topic}, partition {error.place.partition}: it {lost} after they were read; "
+                f"{PUBLISH_AGAIN}."
+            ) from error
+
     def close(self) -> None:
         """Drop the partial sums and release the connections."""
         self._combined = Combined(self._loop.shards)
@@ -93,9 +111,9 @@ class CombinerLoop(EpochLoop):
         for place in places:
             if place not in bounds:
                 raise unknown(place)
-            if published.get(place, 0) > bounds[place].end:
-                raise LostRecordsError(place, published[place], bounds[place])
-            require_whole(place, bounds[place], f"delete {place.topic}, and {PUBLISH_AGAIN}")
+            position = published.get(place, 0)
+            if bounds[place].first > 0 or bounds[place].end < position:
+                raise LostRecordsError(place, position, bounds[place])
         at = {place: found.first for place, found in bounds.items()}
         ends = {place: max(found.stable, published.get(place, 0)) for place, found in bounds.items()}
         source.assign(at)

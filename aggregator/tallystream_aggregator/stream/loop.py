@@ -259,6 +259,7 @@ class ShardLoop(EpochLoop):
         with_rows = rows or last is None or self._rows_due()
         row = row_of(
             table.state,
+            table.settings,
             claim=self._claim,
             step=1 if last is None else last.step + 1,
             topics=self._topic_ids,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
+    from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import State
 
 T = TypeVar("T")
@@ -85,7 +86,8 @@ def loops_of(topics: Topics, shards: int) -> list[LoopId]:
 class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
-    The table has `of` shards, and its sums have the tags `sum_tags`.
+    The table has `of` shards, and its sums have the tags `sum_tags`. `forget_after_ms` and `max_table_bytes` are the
+    settings with which the step applied its records; the combiner has none.
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
@@ -110,6 +112,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     records: int = 0
     dead: int = 0
     stale: int = 0
+    forget_after_ms: int = 0
+    max_table_bytes: int = 0
 
     @property
     def layout(self) -> Layout:
@@ -122,7 +126,14 @@ _decode = json_decoder(PositionsRow)
 
 
 def row_of(
-    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets, last_records: LastRecords
+    state: State,
+    settings: TableSettings,
+    *,
+    claim: Claim,
+    step: int,
+    topics: dict[str, str],
+    begin: Offsets,
+    last_records: LastRecords,
 ) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
@@ -138,6 +149,8 @@ def row_of(
         records=state.records,
         dead=state.dead,
         stale=state.stale,
+        forget_after_ms=settings.forget_after_ms,
+        max_table_bytes=settings.max_table_bytes,
     )
 
 

@@ -125,7 +125,15 @@ class Resharder:
             tables,
             new,
             target,
-            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin, last_records=last),
+            lambda state: row_of(
+                state,
+                self._settings,
+                claim=claim,
+                step=step,
+                topics=topic_ids,
+                begin=first.begin,
+                last_records=last,
+            ),
         )
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)

@@ -2,13 +2,14 @@
 
 The newest positions row says what is published. The table is that of the state, or else of the rows of `metrics-table`,
 which are an exact cut. From there the records up to exactly the published positions are applied in silence: what they
-give is published already. At these positions the table has counted what the positions row says.
+give is published already. They are applied with the settings of then, which the positions row has, and the records
+after them with those of now. At the published positions the table has counted what the positions row says.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -121,6 +122,7 @@ class Restorer:
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._loop.number, error)
             else:
+                stored.table.change_settings(self._settings.table)
                 return stored
         try:
             require_whole(self._loop.rows, bounds.get(self._loop.rows), BEGIN_ANEW)
@@ -130,6 +132,7 @@ class Restorer:
             if visible_row(self._broker, self._loop.rows, self._loop.number) == published:
                 raise
             raise BrokerError(f"shard {self._loop.number}: another task has published more meanwhile.") from error
+        stored.table.change_settings(self._settings.table)
         return stored
 
     def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
@@ -170,6 +173,10 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
+        if published.max_table_bytes:
+            forget_after_ms, max_table_bytes = published.forget_after_ms, published.max_table_bytes
+            then = replace(table.settings, forget_after_ms=forget_after_ms, max_table_bytes=max_table_bytes)
+            table.change_settings(then)
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
@@ -178,7 +185,7 @@ class Restorer:
         if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._loop.number}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
+                f"stale), and the positions row has {known}: records or rows were changed; {BEGIN_ANEW}."
             )
 
 

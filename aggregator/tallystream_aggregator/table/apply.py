@@ -95,23 +95,19 @@ def apply_short_form(rows: LifeRows, instance: str, message: ShortForm, record: 
     number, value = rows.metrics.of(metric_id), message.value
     row = life.rows.get(number)
     total, last = (0, 0) if row is None else row.values
-    if row is None:
-        limit = rows.exceeded_limit(life, metric_id, number)
-        if limit is not None:
-            refused.add(rows.refuse(life, limit, "1 metrics", record))
-            return -1
     restarted = value < last  # type: ignore[operator]  # both are whole numbers
     total = total + value - (0 if restarted else last)  # type: ignore[operator]
     if total > MAX_COUNT:
         refused.add(Refusal("the sum over this counter's restarts leaves 64 bits"))
         return -1
-    if number < 0:
-        number = rows.metrics.add(metric_id)
     if restarted:
         rows.add_event("restart", life, record, message.name)
     new = Row(0, 0, (total, value))
     if row is None:
-        rows.add(life, number, new)
+        taken = rows.add(life, metric_id, number, new)
+        if isinstance(taken, str):
+            refused.add(rows.refuse(life, taken, "1 metrics", record))
+            return -1
     else:
         rows.sums.will_change(life, (number,))
         life.rows[number] = new
@@ -238,14 +234,11 @@ def replace_rows(
         number = rows.metrics.of(metric_id)
         row = rows.layouts.row(life, number) if has_other_blocks else life.rows.get(number)
         if row is None:
-            limit = rows.exceeded_limit(life, metric_id, number)
-            if limit is not None:
-                over_limit[limit] += 1
+            added = rows.add(life, metric_id, number, Row(snapshot.part, snapshot.seq, *found))
+            if isinstance(added, str):
+                over_limit[added] += 1
                 continue
-            if number < 0:  # only now: a refused metric does not count
-                number = rows.metrics.add(metric_id)
-            rows.add(life, number, Row(snapshot.part, snapshot.seq, *found))
-            reason = None
+            number, reason = added, None
         elif row.part != snapshot.part:
             reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
         else:

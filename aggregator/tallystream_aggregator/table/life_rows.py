@@ -16,6 +16,7 @@ from tallystream_aggregator.table.limits import (
     life_limit,
     refuse_over_limit,
     size_of_life,
+    size_of_metric,
     size_of_row,
 )
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
@@ -54,26 +55,40 @@ class LifeRows:
         self.sums = MetricSums(state, self.layouts, self.lives, self.holders)
         self.records = RowRecords(state, self.layouts)
         self.events: list[Event] = []
+        self._restarted: tuple[tuple[str, int, int], set[tuple[str, str]]] = (("", 0, 0), set())
         self.changed_forgotten: set[int] = set()
         self._baselines = Counter(number for life in self.lives for number in life.baselines)
         for life in self.lives:
             self.size.add(life.app, self._size_of(life))
         self.release(state.metrics)
 
+    def change_settings(self, settings: TableSettings) -> None:
+        """Apply the next records with these settings."""
+        self.settings = self.size.settings = settings
+        self.lives.forget_after(settings.forget_after_ms)
+
     def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
         """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
 
-        If its instance restarted, that is a `restart` event.
+        If its instance restarted, that is a `restart` event: one for a record, however many lives begin with it.
         """
         parts = int(life.life != SHORT_FORM_LIFE)
         limit = self.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
         if limit is not None:
             return self.refuse(life, limit, "a new life", record)
         if self.lives.is_restart(life, seq):
-            self.add_event("restart", life, record)
+            self._note_restart(life, record)
         self.lives.add(life)
         self.size.add(life.app, size_of_life(life.instance, life.app, 0))
         return life
+
+    def _note_restart(self, life: Life, record: Record) -> None:
+        if self._restarted[0] != record.location:
+            self._restarted = record.location, set()
+        restarted, instance = self._restarted[1], (life.app, life.instance)
+        if instance not in restarted:
+            restarted.add(instance)
+            self.add_event("restart", life, record)
 
     def add_part(self, life: Life) -> str | None:
         """Count another part of a life and return None, or return the limit that it exceeds."""
@@ -89,31 +104,39 @@ class LifeRows:
         self.lives.remove(life)
         self._baselines.subtract(life.baselines.keys())
 
-    def exceeded_limit(self, life: Life, metric: MetricId, number: int) -> str | None:
-        """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
-        more = size_of_row(metric) + self.metrics.size_of_new(metric, number)
-        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self.settings)
-        return of_life or self.size.exceeded_limit(life.app, more)
+    def add(self, life: Life, metric: MetricId, number: int, row: Row) -> int | str:
+        """Add the row of a metric that the life does not have. `number` is that of the metric, -1 if it is new.
 
-    def add(self, life: Life, number: int, row: Row) -> None:
-        """Add the row of a metric that the life does not have."""
-        metric = self.state.metrics[number]
+        Return its number, or the limit that it exceeds.
+        """
+        text, size = text_bytes(metric), size_of_row(metric)
+        if not self.metrics.is_used(number):
+            size += size_of_metric(metric)
+        limit = life_limit(metric_count(life), life.bytes + text, self.settings)
+        limit = limit or self.size.exceeded_limit(life.app, size)
+        if limit is not None:
+            return limit
+        if number < 0:  # only now: a refused metric does not count
+            number = self.metrics.add(metric)
         self.sums.will_change(life, (number,))
         life.rows[number] = row
         self.lives.rows += 1
-        life.bytes += text_bytes(metric)
-        self.size.add(life.app, size_of_row(metric))
+        life.bytes += text
+        self.size.add(life.app, size)
         self.holders.add_rows(life, (number,))
         self.metrics.use(number)
+        return number
 
     def add_block(self, life: Life, part: int, metrics: SnapshotMetrics) -> bool:
         """Add the first snapshot of a life as a block, and return True.
 
         Return False and change nothing if one of the metrics is no counter, new, there twice, or beyond a limit.
         """
+        if len(metrics) < MIN_METRICS:
+            return False
         numbers = [self.metrics.of((life.app, *one.identity)) for one in metrics]
         has_new = -1 in numbers or not self.metrics.unused.isdisjoint(numbers)
-        if has_new or not MIN_METRICS <= len(numbers) == len(set(numbers)):
+        if has_new or len(numbers) != len(set(numbers)):
             return False
         layout, size = self.layouts.layout_with(numbers), len(numbers) * ROW_BYTES[COUNTER]
         counts = layout.counts(metrics)

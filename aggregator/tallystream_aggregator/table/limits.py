@@ -100,14 +100,14 @@ class TableSize:
     """
 
     def __init__(self, settings: TableSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._used: dict[str | None, int] = {}  # by app, and that of all apps
 
     def exceeded_limit(self, app: str, more: int) -> str | None:
         """Return the limit that `more` bytes of an app exceed, or None if they exceed none."""
-        if self._used.get(app, 0) + more > _app_bytes(self._settings):
+        if self._used.get(app, 0) + more > _app_bytes(self.settings):
             return BYTES_PER_APP
-        return BYTES_PER_TABLE if self._used.get(None, 0) + more > self._settings.max_table_bytes else None
+        return BYTES_PER_TABLE if self._used.get(None, 0) + more > self.settings.max_table_bytes else None
 
     def add(self, app: str, more: int) -> None:
         """Count `more` bytes of an app; no longer count them if they are negative."""

@@ -109,8 +109,9 @@ class Rules(Shard):
             raise RejectedError("complete differs from that of the life's earlier snapshots")
         is_restart = known is None and self._is_restart(instance, snapshot, created_ms)
         life = self.life(instance, name, partition, snapshot.every_ms)
-        if is_restart:
-            self.event("restart", snapshot.app, instance, snapshot.life)
+        if is_restart and (life.app, instance) not in self.restarted:
+            self.restarted.add((life.app, instance))
+            self.event("restart", life.app, instance, snapshot.life)
         life.keep_ms, life.complete, life.created_ms = max(life.keep_ms, created_ms), snapshot.complete, created_ms
         if snapshot.part not in life.seqs:
             if limit := self.room.exceeded(life.app, PART_BYTES):

@@ -34,15 +34,15 @@ class Room:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._bytes: Counter[str] = Counter()  # by app, and of all apps
         self.uses: Counter[Identity] = Counter()
 
     def exceeded(self, app: str, more: int) -> str | None:
         """Return the limit that so many more bytes of an app would exceed, None if they would exceed none."""
-        if self._bytes[app] + more > self._max_bytes * 3 // 4:
+        if self._bytes[app] + more > self.max_bytes * 3 // 4:
             return "bytes per app"
-        return "bytes per table" if self._bytes[""] + more > self._max_bytes else None
+        return "bytes per table" if self._bytes[""] + more > self.max_bytes else None
 
     def exceeded_by(self, identity: Identity) -> str | None:
         """Return the limit that a row would exceed, None if it would exceed none."""
@@ -99,6 +99,8 @@ class Shard:
         self.clocks: dict[str, int] = {}
         self.clock = 0
         """The time of the record's partition, epoch ms."""
+        self.restarted: set[tuple[str, str]] = set()
+        """The (app, instance) pairs that restarted with the record: each is one event."""
         self._kept_ms: dict[str, int] = {}  # no life of a partition has a lower one
 
     def take(self, instance: str, lives: dict[LifeName, Life]) -> None:
@@ -118,6 +120,7 @@ class Shard:
     def advance(self, partition: str, timestamp_ms: int) -> int:
         """Advance the clock of a partition by the append time of its next record, and return it."""
         self.clock = self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
+        self.restarted = set()
         return self.clock
 
     def lives(self) -> Iterator[Life]:

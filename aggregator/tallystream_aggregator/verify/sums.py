@@ -101,7 +101,7 @@ def _quantiles(rows: list[Row]) -> dict[str, Any]:
     if not count or sum(bins.values()) != count:
         return {}
     bins = sketches.merged(bins)
-    scale = max((scale for sign, scale, _ in bins if sign), default=0)
+    scale = next((scale for sign, scale, _ in bins if sign), 0)  # all are of one
     return sketches.quantiles(bins) | {"sketch": (scale, bins)}
 
 

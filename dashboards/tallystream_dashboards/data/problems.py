@@ -6,6 +6,7 @@ status WARN, groups that were not read, and no reporting instance have no rule.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -74,12 +75,19 @@ def problems(groups: GroupsNow, observed: Observed, *, now_ms: int, limits: Thre
 
 
 def action(alike: Sequence[Problem]) -> str:
-    """Return what to do first about problems of one kind: what their alert rule says of all and of their statuses."""
+    """Return what to do first about problems of one kind: what their alert rule says of all and of their statuses.
+
+    A command has the name of their app if they have the same one. Without a name it lists all apps.
+    """
     sentences = alert_rules()[alike[0].slug].action.split(". ")
     whys = " ".join(one.why for one in alike)
     statuses = {status.name for status in Status}
     fitting = [one for one in sentences if (label := one.partition(":")[0]) not in statuses or f"{label} in " in whys]
-    return ". ".join(one.removesuffix(".") for one in fitting if not one.startswith("The alert ends")) + "."
+    text = ". ".join(one.removesuffix(".") for one in fitting if not one.startswith("The alert ends")) + "."
+    apps = {one.details.get("app") for one in alike}
+    app = apps.pop() if len(apps) == 1 else None
+    name = "" if app is None else f" {shlex.quote(app)}"
+    return text.replace(" {{ $labels.app }}", name)
 
 
 def _outdated(round_ms: int, now_ms: int) -> Iterator[Problem]:

@@ -9,8 +9,8 @@ A partition is late if its oldest unconsumed record is older than allowed; a gro
 partition is WARN if its group is WARN or ERR already, or was late in the whole window while the partition's lag did not
 fall, or fell so slowly that it takes over an hour.
 
-A bad status is held: it lasts until what gives it was not seen for a window, or until a worse one begins. So partitions
-and groups enter each status at most once a window.
+A bad status is held: it lasts until what gives it was not seen for a window, or until a worse one begins. So a
+partition becomes worse at once, and better at most once a window; a group follows its worst partition.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from math import exp, fsum, log, sqrt
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream.metric_types import QUANTILES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
 class View(NamedTuple):

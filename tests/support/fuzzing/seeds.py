@@ -24,6 +24,7 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.stream import positions
 from tallystream_aggregator.stream.broker import OffsetAndEpoch, Place
+from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table.combiners import encode
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 
@@ -108,6 +109,7 @@ def of_own_topics() -> Inputs:
     state = tables_of(TOPICS[1]).states[0]
     row = positions.row_of(
         state,
+        TableSettings(),
         claim=(2, 1),
         step=7,
         topics={"metrics": "id"},

@@ -22,7 +22,7 @@ from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.offsets import PartitionId
 from tallystream_dashboards.lag.reader import read_group, read_groups
-from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.state import GroupState, _not_read
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import group_json
 
@@ -50,6 +50,7 @@ class Cluster:
         self.groups: dict[str, Group] = {}
         self.ends: dict[PartitionId, int] = {}
         self.fail: set[tuple[object, ...]] = set()
+        self.error = UNAVAILABLE
         self.unlisted: set[str] = set()
         self.listing_fails = False
         self.committed_of: set[str] = set()
@@ -109,7 +110,7 @@ class Cluster:
         return SimpleNamespace(members=[member] if partitions else [], state=state)
 
     def _answer(self, request: tuple[object, ...], answer: Any) -> Future[Any]:
-        return _failed(UNAVAILABLE) if request in self.fail else _done(answer)
+        return _failed(self.error) if request in self.fail else _done(answer)
 
     def _error(self, *request: object) -> KafkaError | None:
         return UNAVAILABLE if request in self.fail else None
@@ -140,7 +141,7 @@ class System:
             offsets = {(name, 0): 5, (name, 1): 5}
             self.cluster.groups[name] = Group(dict(offsets), set(offsets))
             self.cluster.ends |= offsets
-        self.second = 0
+        self.second = self.clients = 0
         self.path = folder / "store.db"
         store = LocalStore(self.path, retention_ms=0)
         store.setup()
@@ -149,14 +150,18 @@ class System:
 
     def restart(self, *, load: bool = True, exclude: tuple[str, ...] = ()) -> None:
         """Start a new collector, which loads its history from the store, if it may read it."""
-        admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder()
-        fetcher = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        fetcher = OffsetFetcher(self.connect, timeout=5, stopping=lambda: False, clock=self.clock)
         self.tracker = LagTracker(fetcher, Patterns(("*", ""), exclude), RULES, clock=self.clock)
         if load:
             reader = LocalStore(self.path)
             self.tracker.load(reader)
             reader.close()
+
+    def connect(self) -> AdminClient:
+        """Return a client."""
+        self.clients += 1
+        return cast("AdminClient", self.cluster)
 
     def clock(self) -> float:
         """Return the collector's time, epoch seconds."""
@@ -257,11 +262,31 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
     reader.close()
 
 
+def test_a_reason_names_a_few_of_the_partitions_that_were_not_read() -> None:
+    """The others are a number."""
+    assert _not_read(["a/0", "a/1", "a/2"]).endswith(": a/0, a/1, a/2.")
+    assert _not_read(["a/0", "a/1", "a/2", "b/0", "b/1"]).endswith(": a/0, a/1, a/2 and 2 more.")
+
+
 def test_a_group_that_is_not_listed_is_requested_by_name(system: System) -> None:
     """If a broker did not answer the listing, its coordinator is asked, so its state is current."""
     system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
     well = state(system.run(30), "well")
     assert (well.gone, well.stale, well.seen_ms) == (False, False, system.now_ms)
+
+
+@pytest.mark.parametrize("what", ["describe", "offsets"])
+def test_a_client_without_an_answer_about_a_group_is_replaced(system: System, what: str) -> None:
+    """If it found the coordinator later, librdkafka would abort the process. An error of a broker replaces nothing."""
+    system.cluster.fail = {(what, "slow")}
+    system.run(2)
+    assert system.clients == 1
+    system.cluster.error = KafkaError(KafkaError._TIMED_OUT)
+    system.run(2)
+    assert system.clients == 3
+    system.cluster.fail.clear()
+    assert not state(system.run(2), "slow").stale
+    assert system.clients == 3
 
 
 def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:

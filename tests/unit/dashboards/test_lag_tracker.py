@@ -213,6 +213,58 @@ def test_of_the_lag_only_what_was_not_deleted_waits() -> None:
     )
 
 
+def test_the_time_lag_is_that_of_the_oldest_record_that_was_not_deleted() -> None:
+    """Those before it have no age any more."""
+    rounds = Rounds()
+    for second, start, end in ((0, 0, 10), (10, 0, 10), (20, 0, 20), (40, 10, 20)):
+        rounds.points(round_of(changed(group("g", (0, end)), start=start)), T0 + second * 1000)
+    assert rounds.states[0].time_lag == TimeLag(30)
+
+
+def test_a_group_stays_late_while_the_partition_that_was_late_is_not_read() -> None:
+    """The others do not tell whether it has caught up."""
+    rounds, both = Rounds(), group("g", (5, 9), (9, 9))
+    unread = replace(both, partitions=both.partitions[1:], unread=frozenset({("orders", 0)}))
+    for second, offsets in ((0, both), (40, both), (50, unread), (60, both)):
+        rounds.points(round_of(offsets), T0 + second * 1000)
+    assert rounds.states[0].late_since_ms == T0 + 40_000
+
+
+def test_a_group_that_is_back_is_late_since_then() -> None:
+    """What was known before it was gone says nothing about the new one."""
+    rounds, late, other = Rounds(), group("g", (5, 9)), group("other", (5, 9))
+    for second, offsets in ((0, [late]), (40, [late]), (50, []), (60, [late])):
+        rounds.points(round_of(other, *offsets), T0 + second * 1000)
+    assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
+
+
+def test_a_partition_that_went_back_counts_for_the_time_to_catch_up() -> None:
+    """Its records are not old yet, and are read again."""
+    rounds = Rounds()
+    for second, committed, end in ((0, 50, 90), (5, 60, 95), (10, 5, 100)):
+        rounds.points(round_of(group("g", (committed, end))), T0 + second * 1000)
+    assert only(rounds.states[0]).evaluation.status is Status.REWIND
+    assert rounds.states[0].catch_up.drain == "never at this rate"
+
+
+def test_the_ends_of_a_partition_that_no_group_needs_are_dropped() -> None:
+    """Memory does not grow with topics that are deleted. A partition that was only not read is kept."""
+    rounds, read = Rounds(), group("g", (5, 9))
+    for second, offsets in ((0, [read, group("other", (5, 9), topic="old")]), (10, [read]), (20, [])):
+        rounds.points(round_of(*offsets, unread=() if offsets else ["g"]), T0 + second * 1000)
+    assert set(rounds._tracker._ends) == {("orders", 0)}
+
+
+def test_a_stored_partition_that_is_ok_has_a_reason_if_it_is_notable() -> None:
+    """A record that waits is notable. Without one the reason is always the same."""
+    rounds, reasons = Rounds(), list[bool]()
+    for second, end in ((0, 9), (10, 13), (50, 13)):
+        points = rounds.points(round_of(group("g", (9, end))), T0 + second * 1000)
+        (partition,) = [point for point in points if "partition" in point.tags and "committed" in point.fields]
+        reasons.append("reason" in partition.fields)
+    assert reasons == [False, False, True]
+
+
 def test_a_group_that_works_but_loses_records_is_a_warning() -> None:
     """It is too slow for the topic's retention, although it makes progress."""
     rounds = Rounds(RULES)

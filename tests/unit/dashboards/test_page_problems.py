@@ -78,10 +78,23 @@ def test_only_the_fitting_part_of_the_remedy_is_shown(status: Status, remedy: st
     (unread,) = found_in(state("a", stale=True))
     assert action([unread]) == general
     assert action([unread, found]) == general + remedy
-    (silent,) = found_in(observed=replace(WELL, apps=(AppInstances("a", 1, 0, 2, 2, NOW),)))
-    assert (
-        action([silent]) == "Find the silent instance with tallystream instances APP, and check its log and its host."
-    )
+
+
+@pytest.mark.parametrize(
+    ("fell_silent", "command"),
+    [
+        (["shop"], "tallystream instances shop"),
+        (["shop floor"], "tallystream instances 'shop floor'"),
+        (["billing", "shop"], "tallystream instances"),
+        ([], "tallystream instances"),
+    ],
+)
+def test_the_remedy_names_the_app_if_it_is_one(fell_silent: list[str], command: str) -> None:
+    """The command can be pasted as it is. Without an app it lists all of them."""
+    apps = [AppInstances(name, 1, 0, 2, 2, NOW) for name in fell_silent] or [AppInstances("a", 0, silent=1)]
+    found = found_in(observed=replace(WELL, apps=tuple(replace(one, silent_since_ms=NOW) for one in apps)))
+    assert {one.slug for one in found} == {"instance-silent"}
+    assert action(found) == f"Find the silent instance with {command}, and check its log and its host."
 
 
 def test_only_what_has_a_rule_is_an_alert() -> None:

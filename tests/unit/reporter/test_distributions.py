@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tallystream import KafkaReporter, MetricRegistry
+from tallystream.metric_types import QUANTILES
 from tallystream.metrics.histogram import BUFFER, MAX_PENDING
-from tallystream.metrics.sampling import QUANTILES, DecayingReservoir, weighted_view
+from tallystream.metrics.sampling import DecayingReservoir, weighted_view
 from tallystream.testing import InMemoryReporter, ManualClock
 
 

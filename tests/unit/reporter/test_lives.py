@@ -138,7 +138,8 @@ MENDED_FAILURE: list[tuple[str, object]] = [
     ("count", 4),
     ("send", False),
     ("acknowledge", None),
-    ("advance", 23.5 * 3600),
+    ("send", True),
+    ("acknowledge", None),
 ]
 """A record that may have arrived, and an acknowledged one after it: when the life ends, all counts are known."""
 

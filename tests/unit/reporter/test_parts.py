@@ -105,6 +105,18 @@ def test_metrics_are_spread_over_all_parts() -> None:
     assert all(10 <= len(part) <= 40 for part in split.values())
 
 
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_a_group_is_in_one_part_and_stays_there(number: int) -> None:
+    """Its metrics may be in different ones without it. If one of them has a part already, none can be found."""
+    metrics, split = counters([f"metric.{number}" for number in range(20)]), Parts(number)
+    group = metrics[0].identity
+    assert split.place({metric.identity: group for metric in metrics})
+    assert len(split.split(metrics)) == 1
+    later = Parts(number)
+    later.split(metrics)
+    assert not later.place({metric.identity: group for metric in metrics})
+
+
 def test_records_are_at_most_half_full_at_first() -> None:
     """The size includes what the sketches of histograms may grow to."""
     names = [f"{number:080}" for number in range(100)]
@@ -133,6 +145,13 @@ def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
     lives.failed(final[0])
     [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
+
+
+def test_by_default_a_record_fits_into_kafkas_default_limit() -> None:
+    """With its key and its frame."""
+    names = [f"{number:04}" + "x" * 500 for number in range(4_000)]
+    for pending in LifeHistory("app").prepare(counters(names), 0):
+        assert len(pending.value) < 1_000_000
 
 
 def test_the_first_life_has_room_to_grow() -> None:

@@ -21,6 +21,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from tallystream import record
 from tallystream.decoding import json_decoder
+from tallystream.metric_types import QUANTILES
 from tallystream.metrics.sketch import Sketch
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, free, numbers, unstorable
 
@@ -46,7 +47,7 @@ _SUMS = {"counter": "count", "float_counter": "sum", "meter": "count", "position
 """The types whose sum is a Sum, with its field. All but an updown are monotonic."""
 _UNITS = {"histogram": "", "timer": "s"}
 """The types whose sum is a Summary, a Histogram or an ExponentialHistogram, with its unit."""
-_QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
+_QUANTILES = {"min": 0.0, **QUANTILES, "max": 1.0}
 """The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
 _decode = json_decoder(record.Sketch)
 _NS_PER_MS = 1_000_000

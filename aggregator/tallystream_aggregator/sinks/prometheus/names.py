@@ -13,6 +13,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tallystream.metric_types import QUANTILES
 from tallystream_aggregator.sinks.base import RESERVED, filled, free
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ _OF_EVERY_SUM = {
     "retired": RETIRED_LIVES,
     "overflow": OVERFLOW,
 }
-_QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": "0.99", "p999": "0.999"}
 _TOTALS = {("counter", "count"), ("meter", "count"), ("float_counter", "sum"), ("position", "position")}
 """The types and fields that are counters."""
 _VALUES = {("gauge", "sum"), ("updown", "sum")}
@@ -92,9 +92,9 @@ def place(name: str, metric_type: str, field: str) -> Place:
         family, kind = _with(family, "_total"), "counter"
     elif field == "count":
         family, kind = family + "_count", "untyped"  # some parsers add _total to the name of every counter
-    elif field not in _QUANTILES and (metric_type, field) not in _VALUES:
+    elif field not in QUANTILES and (metric_type, field) not in _VALUES:
         family += f"_{field}"
-    own = (("quantile", _QUANTILES[field]),) if field in _QUANTILES else ()
+    own = (("quantile", str(QUANTILES[field])),) if field in QUANTILES else ()
     return Place(family + "_value" if family in OWN_FAMILIES else family, kind, own)
 
 

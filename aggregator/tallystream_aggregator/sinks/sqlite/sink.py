@@ -30,7 +30,7 @@ _FIND_SERIES = "SELECT id FROM series WHERE measurement = ? AND tags = ?"
 _ADD_SERIES = "INSERT INTO series (measurement, tags) VALUES (?, ?)"
 # The first condition is for speed: it looks up each series' old points by the primary key, without scanning all points.
 _OLD_POINTS = """
-DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN (?, ?, ?, ?, ?)) = ?) AND ts < ?
+DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN ({})) = ?) AND ts < ?
 """
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
@@ -196,7 +196,8 @@ class LocalStore:
     def _sweep(self, connection: sqlite3.Connection) -> None:
         self._swept_ms = self._clock()
         if self._retention_ms:
-            connection.execute(_OLD_POINTS, (*LAG_MEASUREMENTS, self._lag, self._swept_ms - self._retention_ms))
+            delete = _OLD_POINTS.format(", ".join("?" for _ in LAG_MEASUREMENTS))
+            connection.execute(delete, (*LAG_MEASUREMENTS, self._lag, self._swept_ms - self._retention_ms))
             connection.execute(_EMPTY_SERIES)
 
     def _rows(self, kind: Any, query: str, values: tuple[object, ...]) -> list[Any]:

@@ -22,7 +22,7 @@ from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, 
 from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, are_same, saturated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.sums import MetricId, Offsets
 
@@ -40,6 +40,13 @@ _CELLS = {
     )
     for kind, fields in _TYPES.items()
 }
+_OF_OPERATION: dict[int, Callable[[], SumOrExtreme]] = {
+    _SUM: ExactSum,
+    _MIN: lambda: Extreme(operator.lt),
+    _MAX: lambda: Extreme(operator.gt),
+    _COUNTS: Counts,
+}
+_NEW_CELLS = {kind: [_OF_OPERATION[operation] for _, operation, _ in cells] for kind, cells in _CELLS.items()}
 DISTRIBUTIONS = {"histogram", "timer"}
 _SHARES = tuple(sketches.SHARES.values())
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +77,7 @@ class PartialSum:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.cells: list[SumOrExtreme] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
+        self.cells: list[SumOrExtreme] = [new() for new in _NEW_CELLS[kind]]
         self.merged = sketches.MergedSketch() if kind in DISTRIBUTIONS else None
         self.lives = self.instances = self.forgotten = 0
 
@@ -234,12 +241,6 @@ class PartialSum:
 def _rounded(quantile: float) -> float:
     """Return a quantile with seven digits: more take room and mean nothing, as its error is 1 %."""
     return float(f"{quantile:.7g}")
-
-
-def _cell(operation: int) -> SumOrExtreme:
-    if operation in (_MIN, _MAX):
-        return Extreme(operator.lt if operation == _MIN else operator.gt)
-    return ExactSum() if operation == _SUM else Counts()
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:

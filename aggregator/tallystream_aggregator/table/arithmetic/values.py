@@ -132,7 +132,7 @@ def saturated(totals: Totals) -> tuple[Totals, bool]:
     A total that exceeds its range becomes the largest or smallest number of its kind.
     """
     within = {field: _within(value) for field, value in totals.items()}
-    return within, any(within[field] != value for field, value in totals.items())
+    return within, within != totals
 
 
 def _within(value: Value) -> Value:

@@ -56,14 +56,14 @@ def run(
     """
     kafka = {**settings.options, "bootstrap.servers": settings.bootstrap_servers}
     with ExitStack() as stack:
-        admin = clients.admin({"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka})
+        options = {"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka}
         sink = open_store(settings.store, lag=True)
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)
         stop = stack.enter_context(stop_on_signals())
         tracker = LagTracker(
-            OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
+            OffsetFetcher(lambda: clients.admin(options), timeout=REQUEST_S, stopping=stop.is_set),
             settings.patterns,
             settings.rules,
             clock=time.time,

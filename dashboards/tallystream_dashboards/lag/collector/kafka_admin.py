@@ -53,20 +53,22 @@ class StoppedError(Exception):
 
 
 class OffsetFetcher:
-    """Requests to the broker through `admin`, each with a timeout of `timeout` seconds.
+    """Requests to the broker, each with a timeout of `timeout` seconds.
 
+    `connect` returns a new client. A client that got no answer about a group is replaced: if the coordinator is found
+    later, librdkafka aborts the process (https://github.com/confluentinc/librdkafka/issues/4605).
     A request ends early when `stopping` returns True. `clock` returns epoch seconds.
     """
 
     def __init__(
         self,
-        admin: AdminClient,
+        connect: Callable[[], AdminClient],
         *,
         timeout: float,
         stopping: Callable[[], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._admin = admin
+        self._connect, self._admin = connect, connect()
         self._timeout = timeout
         self._stopping = stopping
         self._clock = clock
@@ -148,7 +150,9 @@ class OffsetFetcher:
         """Return the members' assignments, which include partitions without a commit, and the state of each group."""
         if not groups:
             return {}
-        answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
+        answers = self._wait_for_coordinators(
+            self._admin.describe_consumer_groups(groups, request_timeout=self._timeout)
+        )
         return {
             group: GroupAnswers(
                 tuple(
@@ -167,7 +171,7 @@ class OffsetFetcher:
             for group in groups[first : first + MAX_GROUPS_IN_FLIGHT]:
                 request = [ConsumerGroupTopicPartitions(group)]
                 requests |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
-            for group, info in _results(self._wait(requests), "offsets of the group", problems):
+            for group, info in _results(self._wait_for_coordinators(requests), "offsets of the group", problems):
                 committed[group] = info.topic_partitions or ()
         return committed
 
@@ -194,6 +198,14 @@ class OffsetFetcher:
         if request:
             answers = self._wait(self._admin.list_offsets(request, request_timeout=self._timeout, **options))
             yield from (((one.topic, one.partition), info) for one, info in _results(answers, what, problems))
+
+    def _wait_for_coordinators(self, requests: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
+        answers = self._wait(requests)
+        errors = [one.exception() for one in answers.values()]
+        # A negative code is of the client itself: it has no answer of the broker.
+        if any(isinstance(error, KafkaException) and error.args[0].code() < 0 for error in errors):
+            self._admin = self._connect()
+        return answers
 
     def _wait(self, requests: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
         # The client's own timeout should end every request; this deadline is for requests that it does not end.

@@ -195,6 +195,9 @@ def test_each_kind_of_point(metrics: list[pb.Metric], sums: Sums, reasons: list[
         }
 
 
+LONG = "x" * 512
+
+
 @pytest.mark.parametrize(
     ("resource", "app", "instance"),
     [
@@ -207,15 +210,17 @@ def test_each_kind_of_point(metrics: list[pb.Metric], sums: Sums, reasons: list[
         ({"service__name": "shop", "process__pid": 7}, "shop", "unknown:7"),
         ({"service__instance__id": "", "host__name": "h"}, "unknown_service", "h"),
         ({}, "unknown_service", "unknown"),
+        pytest.param({"service__name": LONG, "host__name": 2 * LONG}, LONG, 2 * LONG, id="longest names"),
     ],
 )
 def test_the_resource_names_app_and_instance(resource: dict[str, Any], app: str, instance: str) -> None:
-    """service.name is the app; the first attribute that names an instance is the instance."""
+    """service.name is the app; the first attribute that names an instance is the instance. Verify refuses none."""
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     value = encode(resource_metrics([counter("n", number(1))], **resource))
     changes = run(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
     assert [total.metric[0] for total in changes.totals] == [app]
     assert list(table.state.lives) == [instance]
+    assert verified(value)[1] == []
 
 
 SURROGATE = encode(resource_metrics([gauge("g", number(1.5))], **APP), as_json=True).replace(b"1.5", b'"\\ud800"')

@@ -299,6 +299,14 @@ def _buckets_of(tags: dict[str, Any]) -> pb.Metric:
     return pb.Metric(name="h", histogram=data)
 
 
+def _histogram(count: int) -> pb.Metric:
+    point = pb.HistogramDataPoint(
+        start_time_unix_nano=BEGIN_NS, time_unix_nano=BEGIN_NS + SECOND_NS, count=count, sum=1.0
+    )
+    data = pb.Histogram(data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE)
+    return pb.Metric(name="h", histogram=data)
+
+
 DAY_NS = 86_400 * SECOND_NS
 EDGES = {
     "start 1": (counter("n", number(5, start_ns=1)), 0),
@@ -317,6 +325,8 @@ EDGES = {
     "buckets with a tag bounds": (_buckets_of({"bounds": "x"}), 1),
     "largest count": (counter("n", number(2**63 - 1)), 0),
     "count below 0": (counter("n", number(-1)), 1),
+    "largest count of a histogram": (_histogram(2**63 - 1), 0),
+    "count of a histogram beyond 63 bits": (_histogram(2**63), 1),
     "largest gauge": (gauge("g", number(2**63 - 1)), 0),
     "name of 512": (counter("n" * 512, number(5)), 0),
     "name of 513": (counter("n" * 513, number(5)), 1),

@@ -30,6 +30,7 @@ from support.otlp import (
     verified,
 )
 from support.steps import publish, run
+from tallystream.ulid import ulid_ms
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.records.decode import Forget
@@ -131,13 +132,21 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
 
 
 def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:
-    """Its start is after the time of its own point, and of the points of all other streams of the process."""
+    """Its start is after the time of its own point, and of the points of all other streams of the process.
+
+    Verify agrees.
+    """
     first = [counter("a", number(1))]
     second = [
         counter("a", number(2, BEGIN_NS, LATER_NS)),
         counter("c", number(1, LATER_NS + 5_000_000, LATER_NS)),
     ]
-    assert apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, second))).events == []
+    values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, second)]
+    assert apply(*values).events == []
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    for number_of, value in enumerate(values):
+        assert replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * number_of, None, value) == []
+    assert not replay.noted.events
 
 
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
@@ -161,6 +170,27 @@ def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
         assert len(replay.noted.events) == restarts
     assert [event.kind for event in changes.events] == ["restart"]
     assert sums_of(changes)["counter a"] == {"count": 3}
+
+
+def test_many_streams_that_begin_with_a_record_are_one_restart_of_their_instance() -> None:
+    """Each begins after all points of the others. The event has the first life. The next record is another restart."""
+
+    def resource(instance: str, *seconds: int) -> pb.ResourceMetrics:
+        points = [number(1, ns(second), ns(second)) for second in seconds]
+        return resource_metrics([counter("a", *points)], service__name="shop", service__instance__id=instance)
+
+    values = [
+        encode(resource("i", 0, 2, 4, 6), resource("j", 1, 3), resource("i", 8)),
+        encode(resource("i", 10, 12)),
+    ]
+    changes, replay = apply(*values), Replay(Settings(otlp_topics=(TOPIC,)))
+    for value in values:
+        assert replay.apply(f"{TOPIC}:0", APPEND_MS, None, value) == []
+    found = [(event.offset, event.instance, ulid_ms(event.life) - BEGIN_MS) for event in changes.events]
+    assert found == [(0, "i", 2000), (0, "j", 3000), (1, "i", 10_000)]
+    assert [event[:4] for event in replay.noted.events] == [
+        (event.kind, event.app, event.instance, event.life) for event in changes.events
+    ]
 
 
 APPEND_MS = BEGIN_NS // 1_000_000 + 60_000

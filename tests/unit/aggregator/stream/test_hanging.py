@@ -70,6 +70,20 @@ def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None
     assert [json.loads(value)["offset"] for value in direct.values(TOPICS.dead) if value] == [2, 4]
 
 
+def test_a_step_whose_sums_were_seen_is_not_read_again_in_smaller_steps(caplog: pytest.LogCaptureFixture) -> None:
+    """Only its positions are hidden. A count between those of two steps would be lower than the one that was seen."""
+    direct = Direct()
+    direct.feed(5)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(6, 7)
+    kill_after_a_step(direct, loop, AGG, [ROWS])
+    direct.loop(max_records=1).run_epoch(Batch(0), (1, 2), 60)
+    assert "lost the markers of a step in metrics-table:0; it is published" in caplog.text
+    counts = [json.loads(value)["count"] for value in direct.values()]
+    assert counts == sorted(counts)
+
+
 @pytest.mark.parametrize("lost", [[ROWS, SHARD], [ROWS], [SHARD]], ids=str)
 def test_a_step_of_one_of_several_shards_is_published_once(lost: list[Place]) -> None:
     """Its partial sums and its positions are on two topics, and the combiner reads what is visible."""
@@ -89,6 +103,48 @@ def test_a_step_of_one_of_several_shards_is_published_once(lost: list[Place]) ->
         loop.run_epoch(Batch(0), (1, 2), 60)
     require_visible(direct, ROWS, SHARD)
     assert (before, json.loads(direct.values()[-1])["count"]) == (55, 57)
+
+
+def test_a_part_of_a_step_that_was_aborted_is_never_published(caplog: pytest.LogCaptureFixture) -> None:
+    """It has partial sums without the positions row after them, so nobody knows what they include."""
+    direct = Direct(shards=2)
+    direct.feed(5, key=b"app-4")
+    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
+    for loop in loops:
+        loop.run_epoch(Batch(0), (1, 0), 1)
+    cluster = direct.cluster
+    rows = [(one.key, one.value) for one in cluster.partition(SHARD).entries if one.key and b"positions" not in one.key]
+    assert rows
+    direct.feed(6, key=b"app-4")
+    for loop in loops:
+        loop.run_epoch(Batch(0), (1, 1), 1)
+    epoch = cluster.open_writer(WRITER) or 0
+    cluster.add_partitions(WRITER, epoch, [SHARD])
+    cluster.produce(WRITER, epoch, SHARD, rows)
+    direct.lost = [SHARD]
+    cluster.end(WRITER, epoch, "abort")
+    direct.flush()
+    direct.lost = []
+    direct.loop(0).run_epoch(Batch(0), (1, 2), 60)
+    direct.combiner().run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, SHARD)
+    assert "lost the markers of a step in metrics-shards:0; it is aborted" in caplog.text
+    assert json.loads(direct.values()[-1])["count"] == 6
+
+
+def test_a_dead_letter_without_its_marker_is_that_of_the_shard_of_its_record() -> None:
+    """All shards write them. It becomes visible with that shard's next step."""
+    direct = Direct(shards=2)
+    for shard in range(2):
+        direct.loop(shard).run_epoch(Batch(0), (1, 0), 1)
+    loop, bad = direct.loop(1), (METRICS, b"app-1", b'{"name":"n","value":"?"}')
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(5, key=b"app-1")
+    direct.cluster.append(*bad)
+    kill_after_a_step(direct, loop, Place(TOPICS.shards, 1), [DEAD])
+    direct.loop(1).run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, DEAD)
+    assert [json.loads(value)["offset"] for value in direct.values(TOPICS.dead) if value] == [1]
 
 
 @pytest.mark.parametrize("lost", [[Place(TOPICS.shards, 2), AGG], [Place(TOPICS.shards, 2)], [AGG]], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -84,6 +85,7 @@ class FakeConsumer:
     def consume(self, number: int, timeout: float) -> list[Message]:
         """Return the next messages."""
         assert timeout == 0
+        assert number > 0
         taken, self.queue = self.queue[:number], self.queue[number:]
         return taken
 
@@ -153,6 +155,15 @@ def test_an_end_that_moves_nothing_does_not_end_the_wait(
     assert 0 < polls[1] <= polls[0] <= 60
 
 
+def test_the_position_at_the_end_is_after_markers_and_aborted_records(consumer: FakeConsumer) -> None:
+    """With records before them, and alone. Without it, nobody would know that all was read."""
+    source_ = source(A)
+    consumer.queue = [record(A, 0), end(A, 3)]
+    assert source_.read(100, 0) == [Chunk(A, [row(0)], 3)]
+    consumer.queue = [end(A, 5)]
+    assert source_.read(100, 0) == [Chunk(A, (), 5)]
+
+
 def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:
     """The broker may have just started."""
     source_ = source(A, bounds=None)
@@ -191,7 +202,10 @@ def test_a_wait_without_records_asks_librdkafka_once(consumer: FakeConsumer, mon
     monkeypatch.setattr(kafka_source.time, "monotonic", lambda: now_s)
     monkeypatch.setattr(consumer, "poll", poll)
     assert source(A).read(100, 0.2006) == []
-    assert polls == 1
+    assert (polls, now_s > 0.2) == (1, True)
+    now_s = 0.0
+    assert source(A).read(100, 0) == []
+    assert now_s < 0.2
 
 
 RECORDS = [Output(Place("out", number % 2), b"%d" % number, b"{}") for number in range(4)]
@@ -254,6 +268,14 @@ def writer(producer: Any, **timeouts: Any) -> KafkaWriter:
 def error(code: int, text: str = "librdkafka's reason.") -> KafkaException:
     """Return an exception of librdkafka."""
     return KafkaException(KafkaError(code, text))
+
+
+def test_a_call_waits_no_longer_than_the_time_that_is_left() -> None:
+    """It waits for a slice at most, so that a signal is handled, and briefly if no time is left."""
+    waited: list[float] = []
+    for left_s in (60, -1):
+        Timeouts().until(time.monotonic() + left_s, waited.append)
+    assert waited == [SLICE_S, 0.001]
 
 
 def test_an_abort_waits_until_its_records_are_sent() -> None:
@@ -326,6 +348,14 @@ def test_a_user_may_tune_a_writer_but_not_its_transactions(monkeypatch: pytest.M
     assert created[0]["transaction.timeout.ms"] == 30_000
     assert created[0]["linger.ms"] == "5"
     assert producer.calls == ["init", "init"]
+
+
+def test_a_writer_that_cannot_begin_transactions_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the writer."""
+    refused = KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    monkeypatch.setattr(kafka_writer.clients, "producer", lambda _: FakeProducer(init=[refused]))
+    with pytest.raises(RejectedError, match="the transactions of ours can't begin"):
+        open_writer({"bootstrap.servers": "b:1"}, "ours", Timeouts())
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import newest_row
+from tallystream_aggregator.stream.positions import key_of, newest_row
 from tallystream_aggregator.stream.restore import MissingRowsError
 from tallystream_aggregator.table import storage
 
@@ -28,6 +29,18 @@ def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
         direct.loop(begin={METRICS: 0}).run_epoch(store, (2, 0), 1)
     assert direct.published() == {METRICS: 2}
     assert all(b'"name":"n"' in value for value in direct.values())
+
+
+def test_a_table_begins_when_there_is_a_partition() -> None:
+    """The topic may be created later. Its first records count, too."""
+    direct = Direct()
+    direct.cluster.delete(TOPICS.metrics)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    assert direct.published() is None
+    direct.cluster.create(TOPICS.metrics, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1), 20)
+    assert direct.published() == {METRICS: 1}
 
 
 def test_sums_without_positions_stop_the_loop() -> None:
@@ -61,6 +74,22 @@ def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task(
     direct.fail = fail
     with pytest.raises(FencedError, match="a newer task has it"):
         direct.loop().run_epoch(direct.store, (1, 0), 60)
+
+
+def test_a_task_that_looked_before_a_newer_one_began_ends() -> None:
+    """It has fenced the newer task by then, and publishes nothing: that one begins again."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(Batch(0), (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if request.startswith("open"):
+            direct.fail = lambda _: None
+            direct.loop().run_epoch(Batch(0), (3, 0), 1)
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (2, 0), 60)
 
 
 def test_each_step_names_the_task_that_published_it() -> None:
@@ -108,6 +137,17 @@ def test_the_report_of_an_epoch_has_what_it_did() -> None:
     assert loop.run_epoch(direct.store, (1, 2), 10).stopped
 
 
+def test_a_step_with_a_backlog_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks for more records, and publishes at once if there are none."""
+    monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
+    direct, written = Direct(), set[float]()
+    direct.feed(3)
+    direct.fail = lambda request: written.add(direct.monotonic()) if "write metrics-agg" in request else None
+    begin_s = direct.monotonic()
+    direct.loop().run_epoch(direct.store, (1, 0), 10)
+    assert written == {begin_s}
+
+
 @pytest.mark.parametrize("aborted", [0, 60, 61, 62, 63, 188, 189, 190, 191, 1_000])
 def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(aborted: int) -> None:
     """A writer may have failed for a long time. The records are searched backwards in growing ranges without a gap."""
@@ -122,6 +162,26 @@ def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(abo
     direct.cluster.end("tallystream-aggregator-0", epoch, "abort")
     direct.flush()
     assert newest_row(direct.broker, ROWS, 0) == newest
+
+
+def test_positions_of_another_version_stop_the_loop() -> None:
+    """An older row before them would be a wrong begin."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.append(ROWS, key_of(0), b'{"v":2}')
+    with pytest.raises(TallystreamError, match="written by another version"):
+        direct.loop().run_epoch(direct.store, (2, 0), 1)
+
+
+def test_a_record_without_a_value_is_no_positions_row() -> None:
+    """Somebody has written it. The row before it counts, and the loop goes on there."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.append(ROWS, key_of(0), None)
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (2, 0), 1)
+    assert direct.published() == {METRICS: 2}
 
 
 OTHER = Place("metrics", 1)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
+from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream import reading
-from tallystream_aggregator.stream.broker import LostRecordsError, Output, Place
-from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
-from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place, StoppedError
+from tallystream_aggregator.stream.positions import LoopId, PositionsRow, by_place, encode, key_of, newest_row
+from tallystream_aggregator.stream.restore import LoopSettings, MissingRowsError, ReplayError, Restorer, read_to
+from tallystream_aggregator.table import State, Table, TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -49,6 +52,40 @@ def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: in
     direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0), 10)
     assert direct.published() == {METRICS: 6}
     assert (b'"count":6' in direct.values()[-1]) == (first < 6)
+
+
+def test_the_rows_that_a_killed_loop_has_not_written_follow_though_nothing_new_comes() -> None:
+    """The state is never ahead of them: both could be needed after the records are gone."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.loop().run_epoch(direct.store, (2, 0), 0.1)
+    direct.feed(5)
+    direct.cluster.partition(METRICS).delete_before(4)
+    direct.loop().run_epoch(Batch(0), (3, 0), 1)
+    assert b'"count":5' in direct.values()[-1]
+
+
+def test_a_stop_ends_a_replay() -> None:
+    """What is published may be far ahead of the rows."""
+    direct, table = Direct(), Table(State(shard=0, shards=1), TABLE)
+    direct.feed(1)
+    with closing(direct.broker.source()) as source, pytest.raises(StoppedError):
+        read_to(table, {METRICS: 1}, source, lambda: True)
+    assert table.state.records == 0
+
+
+def test_a_table_whose_rows_another_task_has_replaced_is_not_used() -> None:
+    """The loop begins again, and finds that it is fenced."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    published = newest_row(direct.broker, ROWS, 0)
+    assert published is not None
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (2, 0), 2)
+    restorer = Restorer(direct.broker, LoopSettings(LoopId(TOPICS), table=TABLE), lambda: False)
+    with closing(direct.broker.source()) as source, pytest.raises(BrokerError, match="another task has published more"):
+        restorer.table_at(published, None, source)
 
 
 def test_a_log_that_was_cut_off_below_what_is_published_is_not_replayed() -> None:
@@ -88,6 +125,49 @@ def test_records_of_an_added_partition_that_were_deleted_are_lost() -> None:
     direct.cluster.partition(ROWS).compact(100, markers=True, tombstones=True)
     direct.loop().run_epoch(old, (2, 0), 1)
     assert direct.published() == {METRICS: 0, OTHER: 2}
+
+
+def limited(max_table_bytes: int, **settings: Any) -> TableSettings:
+    """Return settings whose tables have so much memory: 10,000 bytes are room for one short life."""
+    return TableSettings(short_form_every_ms=5_000, max_table_bytes=max_table_bytes, **settings)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("from_rows", [False, True])
+@pytest.mark.parametrize(("before", "now"), [(10_000, 80_000), (80_000, 10_000)])
+def test_a_table_goes_on_with_another_limit_of_memory(before: int, now: int, from_rows: bool, partitions: int) -> None:
+    """After a kill, what was published is replayed with the limit of then, and what comes after it with the new one."""
+    direct = Direct(partitions=partitions, table=limited(before))
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        published = sum((direct.published() or {}).values())
+        if request == "read" and published == 1 == direct.cluster.partition(METRICS).end:  # with its row
+            direct.feed(2, key=b"app-2", name="two")
+            direct.feed(3, key=b"app-3", name="three")
+        elif request == "read" and published == 3:
+            raise MemoryError
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1), 1)
+    direct.fail = lambda _: None
+    published, refused = direct.values(), len(direct.values("metrics-dead"))
+    direct.table = limited(now)
+    loop = direct.loop()
+    store = Batch(0) if from_rows else direct.store
+    loop.run_epoch(store, (2, 0), 1)
+    assert direct.values() == published
+    assert refused == (2 if before < now else 0)
+    direct.feed(4, key=b"app-4", name="four")
+    direct.feed(5, key=b"app-2", name="two")
+    loop.run_epoch(store, (2, 1), 1)
+    assert len(direct.values("metrics-dead")) == refused + (before > now)
+    assert any(b'"count":5' in value for value in direct.values())
+    assert any(b'"count":4' in value for value in direct.values()) == (before < now)
 
 
 class Unchecked(Restorer):
@@ -197,6 +277,23 @@ def test_a_table_without_the_row_of_its_shard_names_the_remedy() -> None:
     direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, b'["shard",0]', None)])
     with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: it has positions.* begin a new table"):
         direct.loop().run_epoch(Batch(0), (2, 0), 1)
+
+
+def test_rows_of_several_partitions_must_count_the_records_that_are_published() -> None:
+    """Which of them are stale may differ, as the order of partitions may."""
+    direct = Direct(partitions=2)
+    direct.feed(1)
+    direct.feed(2, place=OTHER)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    published = newest_row(direct.broker, ROWS, 0)
+    assert published is not None
+    restorer = Restorer(direct.broker, LoopSettings(LoopId(TOPICS), table=TABLE), lambda: False)
+    for counted, problem in (({"stale": 1}, ""), ({"records": 3}, r"counts \(2, 0, 0\)")):
+        row = replace(published, **counted)
+        direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, key_of(0), encode(row))])
+        expected = pytest.raises(ReplayError, match=problem) if problem else nullcontext()
+        with closing(direct.broker.source()) as source, expected:
+            restorer.table_at(row, None, source)
 
 
 @pytest.mark.parametrize("counted", [(3, 0, 0), (2, 1, 0), (2, 0, 1)])

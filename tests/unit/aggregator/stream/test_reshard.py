@@ -14,10 +14,12 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, Direct
 from support.simulation.system import LEASE, TOPICS
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
 from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -91,6 +93,16 @@ def test_other_tags_replace_all_sums_at_once() -> None:
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
     table.run()
     assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
+    assert not any(partition.end for partition in table.cluster.topics[TOPICS.shards].partitions)
+
+
+def test_each_row_is_in_the_partition_of_its_shard_alone() -> None:
+    """What the old layout had elsewhere is deleted."""
+    table = Changed()
+    table.change(shards=3)
+    rows_of_shards = [rows_of(table.broker, Place(TOPICS.table, shard)).rows for shard in range(3)]
+    keys = [key for rows in rows_of_shards for (_, key), value in rows.items() if value is not None]
+    assert len(keys) == len(set(keys)) > 3
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -130,6 +142,45 @@ def test_a_topic_of_sums_that_was_created_again_gets_all_of_them(topic: str) -> 
     assert table.sums == {"0": 3, "1": 10, "2": 100}
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_partial_sums_that_were_cut_off_are_published_again(restart: bool) -> None:
+    """The combiner stops, and names that remedy: the table has all of them, and need not begin anew."""
+    table = Changed()
+    table.change(shards=2)
+    table.run()
+    combiner = table.combiner()
+    combiner.run_epoch(Batch(0), (table.cluster.now_ms, 2), 1)
+    if restart:
+        combiner = table.combiner()
+    table.cluster.partition(Place(TOPICS.shards, 0)).truncate(2)
+    with pytest.raises(
+        TallystreamError, match=r"metrics-shards, partition 0: it lost the offsets 2 .* read; run tallystream rebuild"
+    ):
+        combiner.run_epoch(Batch(0), (table.cluster.now_ms, 3), 60)
+    table.change()
+    table.run()
+    assert table.sums == {"0": 1, "1": 10, "2": 100}
+    table.feed_tagged(b"app-1", "0", 3)
+    table.run()
+    assert table.sums == {"0": 3, "1": 10, "2": 100}
+
+
+def test_no_count_falls_when_the_combiner_begins_after_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has published nothing by its positions, and the sums of all moments are on the topics of the shards."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    table = Changed()
+    table.change(shards=2)
+    for value in (3, 5):
+        table.run()
+        table.feed_tagged(b"app-1", "0", value)
+    table.run()
+    table.change()
+    table.combiner().run_epoch(Batch(0), (table.cluster.now_ms, 2), 60)
+    counts = [one["count"] for one in map(json.loads, table.values()) if one.get("tags") == {"k": "0"}]
+    assert counts == sorted(counts)
+    assert counts[-1] == 5
+
+
 def test_fewer_shards_and_a_missing_table_are_refused() -> None:
     """Nothing is written for them."""
     table = Changed()
@@ -139,6 +190,10 @@ def test_fewer_shards_and_a_missing_table_are_refused() -> None:
     empty = Direct()
     with pytest.raises(NoTableError, match="no positions of shard 0; start the aggregator first"):
         Resharder(empty.broker, TOPICS, TABLE).run((1, 0), shards=2)
+    partly = Direct(shards=2)
+    partly.loop(0).run_epoch(Batch(0), (1, 0), 1)
+    with pytest.raises(NoTableError, match="no positions of shard 1; start the aggregator first"):
+        Resharder(partly.broker, TOPICS, TABLE).run((2, 0))
 
 
 @pytest.mark.parametrize("stops_at", ["shard 0 of 1", "2 lives", "writing"])
@@ -158,14 +213,29 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     assert table.sums == {"0": 7, "1": 10, "2": 100}
 
 
-def test_lives_whose_rows_are_too_large_lose_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows have only the number of their metrics, so the layout can't be changed."""
+def test_a_stop_before_the_first_claim_fences_nobody() -> None:
+    """The table's tasks go on."""
+    table = Changed()
+    opened = table.requests.count(WRITER)
+    table.stopped = True
+    resharder = Resharder(table.broker, TOPICS, TABLE, stopped=lambda: table.stopped)
+    with pytest.raises(StoppedError):
+        resharder.run((table.cluster.now_ms + 1000, 0), shards=2)
+    assert table.requests.count(WRITER) == opened
+
+
+def test_lives_whose_rows_are_too_large_lose_no_counts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their rows have only the number of their metrics, so the layout can't be changed. The log says so."""
     table = Changed()
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)  # one metric
     table.feed_tagged(b"app-2", "2", 101)
     table.run()
+    assert "lack their counts" not in caplog.text
     with pytest.raises(TallystreamError, match=r"rows of 1 lives were too large.*app-2.*tallystream forget"):
         table.change(sum_tags=DROP)
+    assert "1 lives lack their counts" in caplog.text
     assert table.sums == {"0": 1, "1": 10, "2": 101}
 
 

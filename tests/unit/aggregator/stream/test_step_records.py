@@ -154,6 +154,28 @@ def test_a_record_that_may_remove_rows_ends_the_runs_of_them(key: bytes, value: 
     assert found.applied == applied
 
 
+def test_counters_with_other_tags_supersede_each_other_in_no_run() -> None:
+    """Nor does one without tags."""
+    applied = Applied()
+    tags = [b"", b',"tags":{"k":"a"}', b',"tags":{"k":"b"}']
+    records = [
+        TopicRecord(b"app-1", b'{"name":"n","value":%d%s}' % (value, of), BEGIN_MS, 0, 3 * value + number)
+        for value in (1, 2, 3)
+        for number, of in enumerate(tags)
+    ]
+    applied.step(chunks_of(records_of(records)))
+    (life,) = applied.table.state.lives["app-1"].values()
+    assert [row.values for row in life.rows.values()] == [(3, 3)] * 3
+
+
+def test_each_record_with_a_key_that_is_no_instance_is_a_dead_letter() -> None:
+    """None of them is superseded by a later one."""
+    applied = Applied()
+    records = [one._replace(key=b"\xff") for one in short_forms(1, 2, 3)]
+    (_, letters, _), _, _ = applied.step(chunks_of(records_of(records)))
+    assert letters.total() == 3
+
+
 def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the number of runs bounds the memory. The next records begin new runs."""
     monkeypatch.setattr(compaction, "MAX_RUNS", 3)

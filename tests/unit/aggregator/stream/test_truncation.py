@@ -51,6 +51,13 @@ def test_the_first_lost_offset_is_found(before: list[tuple[str, int]], after: li
     assert found == ({METRICS: min(lost)} if lost and known else {})
 
 
+def test_a_stop_is_noticed_while_a_log_that_is_too_short_is_looked_at_again() -> None:
+    """It may take several seconds."""
+    direct = Direct()
+    with pytest.raises(StoppedError):
+        truncations(direct.broker, {METRICS: OffsetAndEpoch(5, 0)}, lambda: True)
+
+
 def test_an_older_end_that_a_broker_names_once_is_not_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that was isolated may not know the newest records. The log is looked at again."""
     direct = Direct()

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from support.steps import BEGIN_MS, SECOND, Published, Topic, counter, gauge
+from tallystream.record import MAX_COUNT
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import State, StateError, Table, TableSettings, pack, unpack
+from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.times import DAY_MS
 
@@ -24,6 +25,16 @@ def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int
     topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
     assert topic.changes._replace(rows=[]) == Published([], [], [], [], [], [])
     assert topic.table.state.stale == 1
+
+
+def test_no_record_is_superseded_after_a_refused_one() -> None:
+    """Each of them is refused, and a dead letter of its own."""
+    table, limits = Table(State(), TableSettings()), []
+    for offset, value in enumerate((MAX_COUNT, 0, 1, 1)):
+        text = b'{"name":"n","value":%d}' % value
+        limits.append(table.apply_record(Record("metrics", 0, offset, BEGIN_MS, b"app-1", text, BEGIN_MS)))
+    assert [limit < 0 for limit in limits] == [False, False, True, True]
+    assert len(table.outputs().dead) == 2
 
 
 def test_rule_2_the_counts_of_a_new_life_are_added() -> None:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import record_reader
@@ -31,6 +31,7 @@ from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.rules import Rules
+from tallystream_aggregator.verify.shard import _metric_size
 
 BEGIN_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 MAX_INT64 = 2**63 - 1
@@ -55,13 +56,24 @@ def sum_of(replay: Replay, name: str = "n") -> dict[str, Any]:
 
 def test_each_shard_has_room_of_its_own_also_after_a_split() -> None:
     """The third life has no room beside the others, and has when its shard has only one of them."""
-    replay = Replay(Settings(max_table_bytes=6_000))
+    replay = Replay()
+    replay.limit(forget_after_ms=DAY_MS, max_table_bytes=6_000)
     instances = [b"app-0", b"app-4", b"app-1"]  # of the shards 1, 0 and 1 of two
     found = [add(replay, key=key, app=key.decode()) for key in instances]
     assert found == [[], [], ["no room for a life: bytes per table"]]
     replay.split(2)
     again = [add(replay, key=key, app=key.decode(), seq=2) for key in [*instances, b"app-2"]]
     assert [bool(refused) for refused in again] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
+    """In every form. A byte more is refused."""
+    values = [json.dumps({**HEADER, "metrics": [counter(1)]}), '{"name":"n","value":1}', '{"resourceMetrics":[]}']
+    for topic, value in zip(("metrics", "metrics", "otlp"), values, strict=True):
+        replay = Replay(Settings(max_record_bytes=len(value) + spare, otlp_topics=("otlp",)))
+        refused = replay.apply(f"{topic}:0", BEGIN_MS, b"app-1", value.encode())
+        assert refused == (["the record is too large"] if spare else [])
 
 
 def test_forgotten_lives_are_kept_as_one() -> None:
@@ -84,6 +96,7 @@ def test_forgotten_lives_are_kept_as_one() -> None:
     (shard,) = replay._shards
     assert list(shard.room.uses.values()) == [1, 1, 0]
     assert shard.instances == {}
+    assert shard.room._bytes[""] == sum(_metric_size(metric) for metric, uses in shard.room.uses.items() if uses)
 
 
 @pytest.mark.parametrize(("bound", "one_more"), [(MAX_INT64, 1), (-MAX_INT64 - 1, -1)])
@@ -195,6 +208,8 @@ def as_json(sketch: record.Sketch) -> Any:
 
 
 @examples(300)
+@example({"scale": -3, "positive": [{"offset": -135, "counts": "AQ=="}]})  # the widest bucket of the smallest number
+@example({"scale": -3, "positive": [{"offset": -136, "counts": "AQ=="}]})
 @given(
     st.fixed_dictionaries({"scale": scalars}, optional={"zero_count": scalars, "positive": sides, "negative": sides})
 )

@@ -141,6 +141,16 @@ def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> Non
     assert system.verify().differences == []
 
 
+@pytest.mark.parametrize("topic", [TOPICS.dead, TOPICS.events])
+def test_what_retention_has_shortened_is_not_compared(topic: str) -> None:
+    """What is left of dead letters and of events differs from all of them, and is no difference."""
+    system = published(1)
+    system.cluster.partition(Place(topic, 0)).delete_before(1)
+    outcome = system.verify()
+    assert outcome.differences == []
+    assert (outcome.letters is None, outcome.events is None) == (topic == TOPICS.dead, topic == TOPICS.events)
+
+
 # Each kind of error is found.
 
 
