@@ -191,12 +191,16 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     if differences and min(differences) < 0:
         return False
     if layout.others:
-        before, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
+        seq, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
         old = [(row.values, row.sketch) for row in others]
-        new = list(stored(layout.others_of(message.metrics)))
-        if {row.seq for row in others} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
+        metrics = layout.others_of(message.metrics)
+        after = layout.valid_sketch_row(metrics)
+        new = list(stored(metrics, have_valid_sketches=after is not None))
+        if {row.seq for row in others} != {seq} or not all(map(replaces, layout.kinds_of_others, old, new)):
             return False
-        rows.sums.replace_current(life, layout.others, list(zip(old, new, strict=True)))  # type: ignore[arg-type]  # none is refused
+        before = None if after is None else layout.sketch_row_of(others, rows.sums.last_sketch_row(life))
+        both = None if before is None or after is None else (before, after)
+        rows.sums.replace_current(life, layout.others, old, new, both)  # type: ignore[arg-type]  # none is refused
         for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
             row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     rows.sums.add_differences(life, layout, differences)
@@ -258,7 +262,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     before = life.parts.get(snapshot.part, 0)
     if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
         merged = merge_values(kind, row.values, values)
-        rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
+        rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
     fell = snapshot.seq > row.seq and count_falls(kind, row.values, values)
@@ -270,7 +274,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     was_current = not life.complete or row.seq == before
     if was_current and (not life.complete or seq == max(before, snapshot.seq)):
         if is_changed or seq == snapshot.seq > before:
-            rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
+            rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
     elif was_current or is_changed:
         rows.sums.will_change(life, (number,))
     if is_changed:

@@ -343,12 +343,12 @@ def require_valid(sketch: record.Sketch) -> None:
             end = run.offset + size
         if end - first > MAX_BUCKETS:
             raise ValueError(f"it has {end - first} buckets of one sign; the limit is {MAX_BUCKETS}")
-        lowest, highest = _RANGES[sketch.scale]
+        lowest, highest = RANGES[sketch.scale]
         if not lowest <= first <= end <= highest:
             raise ValueError(f"the buckets from {first} on are outside the range of floats")
 
 
-_RANGES = {
+RANGES = {
     scale: tuple(int(exponent * 2.0**scale // 1) for exponent in (_LOWEST_EXPONENT, _HIGHEST_EXPONENT))
     for scale in range(record.MIN_SCALE, record.MAX_SCALE + 1)
 }
