@@ -257,7 +257,10 @@ class ShardLoop(EpochLoop):
         table, last = self._table, self._last
         changes = table.outputs()
         # No replay leads back to before a change of the limits: nothing tells which records had the former ones.
-        with_rows = rows or last is None or last.limits != table.state.limits or self._rows_due()
+        has_other_limits = last is None or last.limits != table.state.limits
+        if has_other_limits:
+            table.state.limits_since = self._claim
+        with_rows = rows or has_other_limits or self._rows_due()
         row = row_of(
             table.state,
             claim=self._claim,

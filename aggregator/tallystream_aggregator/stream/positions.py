@@ -87,7 +87,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
     The table has `of` shards, and its sums have the tags `sum_tags`. `limits` are those with which the step applied its
-    records; the combiner has none.
+    records, and `limits_since` is the claim of the task that began with them; the combiner has none.
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
@@ -113,6 +113,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     dead: int = 0
     stale: int = 0
     limits: Limits | None = None
+    limits_since: Claim = (0, 0)
 
     @property
     def layout(self) -> Layout:
@@ -142,6 +143,7 @@ def row_of(
         dead=state.dead,
         stale=state.stale,
         limits=state.limits,
+        limits_since=state.limits_since,
     )
 
 

@@ -138,7 +138,8 @@ class Restorer:
     def _from_state(self, store: Store, published: PositionsRow) -> StoredTable | None:
         """Return the stored table, or None if there is none that can be read, or one that can't lead to `published`.
 
-        That of another `metrics-table` can't, nor one with other limits: a part of the records up to there had those.
+        That of another `metrics-table` can't, nor one from before a change of the limits: a part of the records up to
+        there had others, even if these are the same again.
         """
         try:
             stored = storage.load(store, self._settings.table)
@@ -152,7 +153,8 @@ class Restorer:
         state = stored.table.state
         topic_id = published.topics.get(self._loop.rows.topic, "")
         is_same = (state.shards, state.sum_tags, state.topic_id) == (*self._settings.layout, topic_id)
-        return stored if is_same and state.limits in (None, published.limits) else None
+        has_limits = (state.limits, state.limits_since) == (published.limits, published.limits_since)
+        return stored if is_same and has_limits else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -179,6 +181,7 @@ class Restorer:
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
         if published.limits is not None:
             table.change_settings(table.settings.with_limits(published.limits))
+            table.state.limits_since = published.limits_since
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)

@@ -139,7 +139,8 @@ class State(msgspec.Struct, array_like=True):
 
     What it is: `shard` of `shards`, and the tags that its sums have, `sum_tags`. `topic_id` is the ID of
     `metrics-table`, empty if it is not known: a topic that is created again has another one. `limits` are those with
-    which records are applied now, None if they are not known.
+    which records are applied now, None if they are not known, and `limits_since` is the claim of the task that began
+    with them.
 
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
@@ -160,6 +161,7 @@ class State(msgspec.Struct, array_like=True):
     topic_id: str = ""
     removed: Removed = msgspec.field(default_factory=Removed)
     limits: Limits | None = None
+    limits_since: tuple[int, int] = (0, 0)
 
     @property
     def out_ms(self) -> int:
