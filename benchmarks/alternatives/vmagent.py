@@ -32,7 +32,7 @@ def measure(binary: Path, folder: Path, n: int) -> dict[str, Any]:
     fleet, updates, last = Fleet(), Updates(Fleet()), b""
     bodies = []
     for _ in range(n // fleet.rows):
-        last = _body(fleet, updates.take(fleet.rows))
+        last = as_text(fleet, updates.take(fleet.rows))
         bodies.append(last)
     expected = [float(total) for total in updates.sums]
     half = b"\n".join(last.splitlines()[: fleet.rows // 2])
@@ -54,7 +54,8 @@ def measure(binary: Path, folder: Path, n: int) -> dict[str, Any]:
     return {**found, "exact": exact, "forgets_after_a_restart": lost}
 
 
-def _body(fleet: Fleet, updates: UpdateSlice) -> bytes:
+def as_text(fleet: Fleet, updates: UpdateSlice) -> bytes:
+    """Return the readings of the updates in Prometheus' text format."""
     names = [name.replace(".", "_").encode() for name in fleet.names]
     readings, metrics = updates.readings.tolist(), fleet.metrics
     rows = (

@@ -23,7 +23,7 @@ from tallystream_cli.commands import (
     terminal,
     verify,
 )
-from tallystream_dashboards.exit_codes import BAD, INTERRUPTED, UNKNOWN, UNUSABLE
+from tallystream_dashboards.exit_codes import BAD, INTERRUPTED, UNKNOWN, UNUSABLE, NotKnownError
 
 app = typer.Typer(
     name="tallystream",
@@ -110,7 +110,7 @@ def main() -> None:
         sys.exit(_print_error(_usage(error), error.exit_code))
     except ConfigError as error:
         sys.exit(_print_error(str(error), UNUSABLE))
-    except verify.UncheckedError as error:
+    except NotKnownError as error:
         sys.exit(_print_error(str(error), UNKNOWN))
     except TallystreamError as error:
         sys.exit(_print_error(str(error), BAD))
@@ -123,7 +123,9 @@ def _usage(error: TyperException) -> str:
     message, context = error.format_message(), getattr(error, "ctx", None)
     if "\n" in message or context is None:
         return message
-    return f"{context.command_path}: {message.rstrip('.')}; {context.command_path} --help lists the options."
+    message = message.removesuffix(".")
+    end = "" if message.endswith("?") else ";"
+    return f"{context.command_path}: {message}{end} {context.command_path} --help lists the options."
 
 
 def _print_error(sentence: str, code: int) -> int:

@@ -20,11 +20,11 @@ from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.http import connection_problem, is_http_url
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_dashboards.data.consumers import read_record_problems
 from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.observed import read_observed
 from tallystream_dashboards.data.problems import THRESHOLDS, Problem, action, problems
-from tallystream_dashboards.data.record_problems import read_record_problems
 from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.grafana.generate import alert_rules
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tallystream.errors import TallystreamError
+
 GOOD = 0
 """It is done, or shown, and all of it is well."""
 BAD = 1
@@ -12,3 +14,7 @@ UNKNOWN = 3
 """It is not known: the store can't be read, or has nothing of what was asked for, or not enough."""
 INTERRUPTED = 130
 """Ctrl-C or SIGTERM ended it before it was done."""
+
+
+class NotKnownError(TallystreamError):
+    """A command prints it and exits with the code of what is not known."""

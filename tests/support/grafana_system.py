@@ -27,7 +27,7 @@ from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_dashboards.data.compare import Counted, Range, compare
 from tallystream_dashboards.data.compare import Place as Partition
-from tallystream_dashboards.data.record_points import record_points
+from tallystream_dashboards.data.consumers import record_points
 from tallystream_dashboards.data.sides import CounterKey, OfConsumer
 from tallystream_dashboards.lag.collector.http_api import LagApi
 

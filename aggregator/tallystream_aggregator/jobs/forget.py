@@ -59,6 +59,10 @@ class ForgetSettings:
     timeout: float = 60.0
 
 
+class NoMatchError(TallystreamError):
+    """The table has nothing of what a request removes."""
+
+
 class RemovedLife(NamedTuple):
     """A life with what is removed, and its number of metrics. A living life may publish again."""
 
@@ -81,7 +85,8 @@ def read_plan(settings: ForgetSettings) -> Plan:
     """Read the table, and return what would be removed. Publishes nothing.
 
     Raises:
-        TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
+        NoMatchError: nothing in the table matches.
+        TallystreamError: there is no table, or the broker can't be reached.
     """
     check_login(settings.cluster.options)
     topics = Topics(settings.cluster.topic_prefix)
@@ -92,7 +97,8 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
     """Return what a forget record removes from the table on the topic `table`.
 
     Raises:
-        TallystreamError: nothing matches, or there is no table.
+        NoMatchError: nothing matches.
+        TallystreamError: there is no table.
     """
     first = _positions(broker, table, 0)
     published = [first, *(_positions(broker, table, shard) for shard in range(1, first.of))]
@@ -123,7 +129,7 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
             row.metrics = []  # they are as large as the table
     if not metrics:
         what = f"metric {forget.metric}: nothing" if instance is None else f"instance {instance}: no life"
-        raise TallystreamError(f"{what} in the table matches; check the name and what narrows it.")
+        raise NoMatchError(f"{what} in the table matches; check the name and what narrows it.")
     if instance is None or newest is None:
         records = _of_each_shard(published, forget)
     else:

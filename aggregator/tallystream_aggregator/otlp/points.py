@@ -152,10 +152,11 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
 
 def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogramDataPoint) -> list[Metric]:
     metric = _distribution(name, tags, point)
-    values = point.zero_count + sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts)
+    given = [(each.offset, list(each.bucket_counts)) for each in (point.positive, point.negative)]
+    values = point.zero_count + sum(sum(counts) for _, counts in given)
     if values != metric.count:
         raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
-    sides = [Buckets(each.offset, each.bucket_counts) for each in (point.positive, point.negative)]
+    sides = [Buckets(*each) for each in given]
     for side in sides:
         side.trim()
     scale, finer = min(point.scale, MAX_SCALE), min(max(point.scale - MAX_SCALE, 0), INDEX_BITS)

@@ -307,12 +307,14 @@ def _places(raw: bytes) -> list[_Places] | None:
 
 def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
     """Return the places of a point, or None if it has a field twice, no time or value, or an exemplar: these change."""
-    fields = list(fields_of(raw, begin, end))
-    fixed = [(number, place) for number, kind, place, _ in fields if kind == FIXED64]
-    places = dict(fixed)
+    places: dict[int, int] = {}
+    for number, kind, place, _ in fields_of(raw, begin, end):
+        if number == _EXEMPLARS or number in places:
+            return None
+        if kind == FIXED64:
+            places[number] = place
     values = [number for number in _NUMBERS if number in places]
-    has_exemplar = any(number == _EXEMPLARS for number, *_ in fields)
-    if has_exemplar or len(places) != len(fixed) or len(values) != 1 or _TIME not in places:
+    if len(values) != 1 or _TIME not in places:
         return None
     return _Places(places.get(_START, -1), places[_TIME], places[values[0]], _NUMBERS[values[0]])
 

@@ -256,7 +256,8 @@ class ShardLoop(EpochLoop):
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
         changes = table.outputs()
-        with_rows = rows or last is None or self._rows_due()
+        # No replay leads back to before a change of the limits: nothing tells which records had the former ones.
+        with_rows = rows or last is None or last.limits != table.state.limits or self._rows_due()
         row = row_of(
             table.state,
             claim=self._claim,

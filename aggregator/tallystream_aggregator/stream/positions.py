@@ -15,6 +15,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, OffsetAndEpoch, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
+from tallystream_aggregator.table.state import Limits
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def loops_of(topics: Topics, shards: int) -> list[LoopId]:
 class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
-    The table has `of` shards, and its sums have the tags `sum_tags`.
+    The table has `of` shards, and its sums have the tags `sum_tags`. `limits` are those with which the step applied its
+    records; the combiner has none.
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
@@ -110,6 +112,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     records: int = 0
     dead: int = 0
     stale: int = 0
+    limits: Limits | None = None
 
     @property
     def layout(self) -> Layout:
@@ -138,6 +141,7 @@ def row_of(
         records=state.records,
         dead=state.dead,
         stale=state.stale,
+        limits=state.limits,
     )
 
 

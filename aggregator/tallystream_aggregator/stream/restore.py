@@ -2,7 +2,8 @@
 
 The newest positions row says what is published. The table is that of the state, or else of the rows of `metrics-table`,
 which are an exact cut. From there the records up to exactly the published positions are applied in silence: what they
-give is published already. At these positions the table has counted what the positions row says.
+give is published already. They are applied with the settings of then, which the positions row has, and the records
+after them with those of now. At the published positions the table has counted what the positions row says.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Restorer:
         """Return an empty table at the positions at which it begins."""
         state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._settings.sum_tags)
         table = Table(state, self._settings.table)
+        table.change_settings(self._settings.table)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
@@ -113,14 +115,14 @@ class Restorer:
                 raise unknown(place)
             if position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds[place])
-        topic_id = published.topics.get(self._loop.rows.topic, "")
-        stored = None if store is None else self._from_state(store, topic_id)
+        stored = None if store is None else self._from_state(store, published)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._loop.number, error)
             else:
+                stored.table.change_settings(self._settings.table)
                 return stored
         try:
             require_whole(self._loop.rows, bounds.get(self._loop.rows), BEGIN_ANEW)
@@ -130,10 +132,14 @@ class Restorer:
             if visible_row(self._broker, self._loop.rows, self._loop.number) == published:
                 raise
             raise BrokerError(f"shard {self._loop.number}: another task has published more meanwhile.") from error
+        stored.table.change_settings(self._settings.table)
         return stored
 
-    def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
-        """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
+    def _from_state(self, store: Store, published: PositionsRow) -> StoredTable | None:
+        """Return the stored table, or None if there is none that can be read, or one that can't lead to `published`.
+
+        That of another `metrics-table` can't, nor one with other limits: a part of the records up to there had those.
+        """
         try:
             stored = storage.load(store, self._settings.table)
         except StateError as error:
@@ -144,8 +150,9 @@ class Restorer:
         if stored is None:
             return None
         state = stored.table.state
-        wanted = (*self._settings.layout, topic_id)
-        return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
+        topic_id = published.topics.get(self._loop.rows.topic, "")
+        is_same = (state.shards, state.sum_tags, state.topic_id) == (*self._settings.layout, topic_id)
+        return stored if is_same and state.limits in (None, published.limits) else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -170,6 +177,8 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
+        if published.limits is not None:
+            table.change_settings(table.settings.with_limits(published.limits))
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
@@ -178,7 +187,7 @@ class Restorer:
         if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._loop.number}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
+                f"stale), and the positions row has {known}: records or rows were changed; {BEGIN_ANEW}."
             )
 
 

@@ -95,23 +95,19 @@ def apply_short_form(rows: LifeRows, instance: str, message: ShortForm, record: 
     number, value = rows.metrics.of(metric_id), message.value
     row = life.rows.get(number)
     total, last = (0, 0) if row is None else row.values
-    if row is None:
-        limit = rows.exceeded_limit(life, metric_id, number)
-        if limit is not None:
-            refused.add(rows.refuse(life, limit, "1 metrics", record))
-            return -1
     restarted = value < last  # type: ignore[operator]  # both are whole numbers
     total = total + value - (0 if restarted else last)  # type: ignore[operator]
     if total > MAX_COUNT:
         refused.add(Refusal("the sum over this counter's restarts leaves 64 bits"))
         return -1
-    if number < 0:
-        number = rows.metrics.add(metric_id)
     if restarted:
         rows.add_event("restart", life, record, message.name)
     new = Row(0, 0, (total, value))
     if row is None:
-        rows.add(life, number, new)
+        taken = rows.add(life, metric_id, number, new)
+        if isinstance(taken, str):
+            refused.add(rows.refuse(life, taken, "1 metrics", record))
+            return -1
     else:
         rows.sums.will_change(life, (number,))
         life.rows[number] = new
@@ -195,12 +191,16 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     if differences and min(differences) < 0:
         return False
     if layout.others:
-        before, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
+        seq, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
         old = [(row.values, row.sketch) for row in others]
-        new = list(stored(layout.others_of(message.metrics)))
-        if {row.seq for row in others} != {before} or not all(map(replaces, layout.kinds_of_others, old, new)):
+        metrics = layout.others_of(message.metrics)
+        after = layout.valid_sketch_row(metrics)
+        new = list(stored(metrics, have_valid_sketches=after is not None))
+        if {row.seq for row in others} != {seq} or not all(map(replaces, layout.kinds_of_others, old, new)):
             return False
-        rows.sums.replace_current(life, layout.others, list(zip(old, new, strict=True)))  # type: ignore[arg-type]  # none is refused
+        before = None if after is None else layout.sketch_row_of(others, rows.sums.last_sketch_row(life))
+        both = None if before is None or after is None else (before, after)
+        rows.sums.replace_current(life, layout.others, old, new, both)  # type: ignore[arg-type]  # none is refused
         for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
             row.seq, row.sketch, row.values = snapshot.seq, sketch, values
     rows.sums.add_differences(life, layout, differences)
@@ -234,14 +234,11 @@ def replace_rows(
         number = rows.metrics.of(metric_id)
         row = rows.layouts.row(life, number) if has_other_blocks else life.rows.get(number)
         if row is None:
-            limit = rows.exceeded_limit(life, metric_id, number)
-            if limit is not None:
-                over_limit[limit] += 1
+            added = rows.add(life, metric_id, number, Row(snapshot.part, snapshot.seq, *found))
+            if isinstance(added, str):
+                over_limit[added] += 1
                 continue
-            if number < 0:  # only now: a refused metric does not count
-                number = rows.metrics.add(metric_id)
-            rows.add(life, number, Row(snapshot.part, snapshot.seq, *found))
-            reason = None
+            number, reason = added, None
         elif row.part != snapshot.part:
             reason = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
         else:
@@ -265,7 +262,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     before = life.parts.get(snapshot.part, 0)
     if row.seq == before < snapshot.seq and not count_falls(kind, row.values, values):  # the usual case
         merged = merge_values(kind, row.values, values)
-        rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
+        rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
     fell = snapshot.seq > row.seq and count_falls(kind, row.values, values)
@@ -277,7 +274,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
     was_current = not life.complete or row.seq == before
     if was_current and (not life.complete or seq == max(before, snapshot.seq)):
         if is_changed or seq == snapshot.seq > before:
-            rows.sums.replace_current(life, (number,), [((row.values, row.sketch), (merged, sketch))])
+            rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
     elif was_current or is_changed:
         rows.sums.will_change(life, (number,))
     if is_changed:

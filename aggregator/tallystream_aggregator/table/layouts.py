@@ -17,6 +17,8 @@ import msgspec
 
 from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.counters import Counters
+from tallystream_aggregator.table.arithmetic.partial_sums import DISTRIBUTIONS
+from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRows
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.counters import SnapshotMetrics
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRow
     from tallystream_aggregator.table.state import Life
 
 MIN_METRICS = 2
@@ -72,6 +75,8 @@ class Layout:
         block = Struct(f"{len(self.counters)}{_COUNTS}")  # for a few counters in half of the time of an array
         self.pack, self.unpack = block.pack, block.unpack
         self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
+        self._distributions = [at for at, kind in enumerate(self.kinds_of_others) if kind in DISTRIBUTIONS]
+        self._sketch_rows = SketchRows()
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers
         self._named: tuple[Counter, ...] = ()  # those of the last `Counters` that are its own
@@ -109,6 +114,18 @@ class Layout:
         """Return the metrics of other types in a snapshot that fits."""
         listed = list(metrics)
         return [listed[at] for at in self._places_of_others]
+
+    def valid_sketch_row(self, others: Sequence[Metric]) -> SketchRow | None:
+        """Return the sketches of the metrics of other types as a row, None if they have none or one may be invalid."""
+        found = [others[at] for at in self._distributions]
+        return self._sketch_rows.valid_row(found)  # type: ignore[arg-type]  # histograms
+
+    def sketch_row_of(self, others: Sequence[Row], known: SketchRow | None) -> SketchRow | None:
+        """Return the sketches of the table's rows of these metrics: `known` if it has just them, None for no row."""
+        sketches = [others[at].sketch for at in self._distributions]
+        if known is not None and known.has(sketches):
+            return known
+        return self._sketch_rows.row(sketches)
 
     def json(self, counts: tuple[int, ...], others: Sequence[bytes]) -> bytes:
         """Return all rows as a list in JSON, by number. `others` are the values of the other types, as its fields."""

@@ -16,6 +16,7 @@ from tallystream_aggregator.table.limits import (
     life_limit,
     refuse_over_limit,
     size_of_life,
+    size_of_metric,
     size_of_row,
 )
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
@@ -61,6 +62,11 @@ class LifeRows:
             self.size.add(life.app, self._size_of(life))
         self.release(state.metrics)
 
+    def change_settings(self, settings: TableSettings) -> None:
+        """Apply the next records with these settings."""
+        self.settings = self.size.settings = settings
+        self.lives.forget_after(settings.forget_after_ms)
+
     def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
         """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
 
@@ -98,31 +104,39 @@ class LifeRows:
         self.lives.remove(life)
         self._baselines.subtract(life.baselines.keys())
 
-    def exceeded_limit(self, life: Life, metric: MetricId, number: int) -> str | None:
-        """Return the limit that a metric exceeds which a life does not have, or None. `number` is -1 if it is new."""
-        more = size_of_row(metric) + self.metrics.size_of_new(metric, number)
-        of_life = life_limit(metric_count(life), life.bytes + text_bytes(metric), self.settings)
-        return of_life or self.size.exceeded_limit(life.app, more)
+    def add(self, life: Life, metric: MetricId, number: int, row: Row) -> int | str:
+        """Add the row of a metric that the life does not have. `number` is that of the metric, -1 if it is new.
 
-    def add(self, life: Life, number: int, row: Row) -> None:
-        """Add the row of a metric that the life does not have."""
-        metric = self.state.metrics[number]
+        Return its number, or the limit that it exceeds.
+        """
+        text, size = text_bytes(metric), size_of_row(metric)
+        if not self.metrics.is_used(number):
+            size += size_of_metric(metric)
+        limit = life_limit(metric_count(life), life.bytes + text, self.settings)
+        limit = limit or self.size.exceeded_limit(life.app, size)
+        if limit is not None:
+            return limit
+        if number < 0:  # only now: a refused metric does not count
+            number = self.metrics.add(metric)
         self.sums.will_change(life, (number,))
         life.rows[number] = row
         self.lives.rows += 1
-        life.bytes += text_bytes(metric)
-        self.size.add(life.app, size_of_row(metric))
+        life.bytes += text
+        self.size.add(life.app, size)
         self.holders.add_rows(life, (number,))
         self.metrics.use(number)
+        return number
 
     def add_block(self, life: Life, part: int, metrics: SnapshotMetrics) -> bool:
         """Add the first snapshot of a life as a block, and return True.
 
         Return False and change nothing if one of the metrics is no counter, new, there twice, or beyond a limit.
         """
+        if len(metrics) < MIN_METRICS:
+            return False
         numbers = [self.metrics.of((life.app, *one.identity)) for one in metrics]
         has_new = -1 in numbers or not self.metrics.unused.isdisjoint(numbers)
-        if has_new or not MIN_METRICS <= len(numbers) == len(set(numbers)):
+        if has_new or len(numbers) != len(set(numbers)):
             return False
         layout, size = self.layouts.layout_with(numbers), len(numbers) * ROW_BYTES[COUNTER]
         counts = layout.counts(metrics)

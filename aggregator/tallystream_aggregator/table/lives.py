@@ -193,9 +193,17 @@ class Lives:
             for app in {life.app for life in of_instance.values()}:
                 self.instances.add(app, [life for life in of_instance.values() if life.app == app])
         self._silence = _Deadlines(lambda life: life.deadline_ms, self)
-        self._forgetting = _Deadlines(lambda life: life.keep_ms + forget_after_ms, self)
         for life in self:
-            self._set_due(life)
+            if life.living:
+                self._silence.add(life)
+        self.forget_after(forget_after_ms)
+
+    def forget_after(self, ms: int) -> None:
+        """Forget lives this time after their last record from now on."""
+        self._forgetting = _Deadlines(lambda life: life.keep_ms + ms, self)
+        for life in self:
+            if life.life != SHORT_FORM_LIFE:
+                self._forgetting.add(life)
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self._state.lives.values():

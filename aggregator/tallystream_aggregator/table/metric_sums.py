@@ -9,15 +9,18 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import Change, Contribution, PartialSum, is_kept
-from tallystream_aggregator.table.arithmetic.values import are_same, is_above, since_baseline
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
+from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
+from tallystream_aggregator.table.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRow
+    from tallystream_aggregator.table.arithmetic.values import Stored
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.lives import Lives
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 20_000
 """The most changed rows that wait for the end of a step: each keeps the sketch that is replaced."""
+
+Together = tuple[tuple[int, ...], bool]
+"""The metrics of snapshots that wait together, and whether these have rows of sketches."""
 
 Before = dict[int, Contribution | None]
 """The metric's number → the contribution of a life when the sums were last taken."""
@@ -42,9 +48,10 @@ class MetricSums:
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._changed: set[int] = set()
-        self._waiting: defaultdict[tuple[int, ...], list[list[Change]]] = defaultdict(list)  # by the metrics
+        self._waiting: defaultdict[Together, Waiting] = defaultdict(Waiting)
         self._number_waiting = 0  # of these changes
-        self._together: dict[int, tuple[int, ...]] = {}  # ID of a life → its metrics that wait together, if any do
+        self._together: dict[int, Together | None] = {}  # by the ID of a life, if anything of it waits
+        self._sketch_rows: dict[Life, SketchRow] = {}  # of the last snapshot
         self._differences: dict[Layout, list[int]] = {}
         self._added: Counter[Layout] = Counter()  # lives among them that are new
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
@@ -70,24 +77,40 @@ class MetricSums:
 
     def will_change(self, life: Life, numbers: Iterable[int]) -> None:
         """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
+        self._sketch_rows.pop(life, None)
         before = self._before.setdefault(life.instance, {}).setdefault(id(life), (life, {}))[1]
         for number in numbers:
             if number not in before:
                 before[number] = self._contribution(life, number)
 
-    def replace_current(self, life: Life, numbers: tuple[int, ...], changes: list[Change]) -> None:
+    def last_sketch_row(self, life: Life) -> SketchRow | None:
+        """Return the sketches of a life's last snapshot, if they have a row and nothing else has changed the life."""
+        return self._sketch_rows.get(life)
+
+    def replace_current(
+        self,
+        life: Life,
+        numbers: tuple[int, ...],
+        old: Sequence[Stored],
+        new: Sequence[Stored],
+        sketches: tuple[SketchRow, SketchRow] | None = None,
+    ) -> None:
         """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
-        So neither lives nor instances are counted again, and all changes of a metric are made together.
+        So neither lives nor instances are counted again, and all changes of a metric are made together. `sketches` are
+        those of all these metrics before and after, if they have rows.
         """
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
             return
-        together = numbers if len(numbers) > 1 else ()
+        key = numbers, sketches is not None
+        together = key if len(numbers) > 1 else None
         if self._together.setdefault(id(life), together) != together:  # the changes of a row are made in their order
             self._apply_waiting()
             self._together[id(life)] = together
-        self._waiting[numbers].append(changes)
+        if sketches is not None:
+            self._sketch_rows[life] = sketches[1]
+        self._waiting[key].add(old, new, sketches)
         self._number_waiting += len(numbers)
         if self._number_waiting >= MAX_WAITING:
             self._apply_waiting()
@@ -208,12 +231,9 @@ class MetricSums:
 
     def _apply_waiting(self) -> None:
         """Apply the changes of rows that stay current."""
-        for numbers, snapshots in self._waiting.items():
+        for (numbers, _), waiting in self._waiting.items():
             self._changed.update(numbers)
-            for number, column in zip(numbers, zip(*snapshots, strict=True), strict=True):
-                changes = [(old, new) for old, new in column if old[1] != new[1] or not are_same(old[0], new[0])]
-                if changes:
-                    self[number].replace_all(changes)
+            waiting.apply([self[number] for number in numbers])
         self._waiting.clear()
         self._together.clear()
         self._number_waiting = 0

@@ -39,6 +39,7 @@ class TableMetrics:
         self._divided: dict[str, dict[Term, set[int]]] = {}
         for number, metric in listed.items():
             self._name(metric, number)
+            size.add(metric[0], size_of_metric(metric))
 
     def of(self, metric: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
@@ -46,27 +47,27 @@ class TableMetrics:
         return -1 if known is None else known.get(metric, -1)
 
     def add(self, metric: MetricId) -> int:
-        """Add a new metric, and return its number."""
+        """Add a new metric, which nothing has yet, and return its number."""
         number, self._next = self._next, self._next + 1
         self.listed[number] = metric
+        self.unused.add(number)
         self._name(metric, number)
         return number
 
-    def size_of_new(self, metric: MetricId, number: int) -> int:
-        """Return the bytes that a metric counts once it is used, 0 if it already is. `number` is -1 if it is new."""
-        return 0 if number >= 0 and number not in self.unused else size_of_metric(metric)
+    def is_used(self, number: int) -> bool:
+        """Tell whether something has a metric. `number` is -1 if it is new."""
+        return number >= 0 and number not in self.unused
 
     def use(self, number: int) -> None:
-        """Note that something has the metric."""
-        if number in self.unused:
-            self.unused.discard(number)
-            self._count(number, 1)
+        """Note that something has the metric. The caller counts its size if nothing had it."""
+        self.unused.discard(number)
 
     def release(self, number: int) -> None:
         """Note that nothing has the metric any more."""
         if number not in self.unused:
             self.unused.add(number)
-            self._count(number, -1)
+            metric = self.listed[number]
+            self._size.add(metric[0], -size_of_metric(metric))
 
     def drop_unused(self) -> None:
         """Drop the metrics that nothing has."""
@@ -99,12 +100,7 @@ class TableMetrics:
                 self._divide(metric, number)
         return set.intersection(*sorted((self._divided[name].get(term, set()) for term in terms), key=len))
 
-    def _count(self, number: int, times: int) -> None:
-        metric = self.listed[number]
-        self._size.add(metric[0], times * size_of_metric(metric))
-
     def _name(self, metric: MetricId, number: int) -> None:
-        self._size.add(metric[0], size_of_metric(metric))
         self._numbers.setdefault(metric[1], {})[metric] = number
         if metric[1] in self._divided:
             self._divide(metric, number)

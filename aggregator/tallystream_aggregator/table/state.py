@@ -21,6 +21,8 @@ LifeId = tuple[str, str, str]
 """(app, instance, life)"""
 LifeName = tuple[str, str]
 """(app, life) within an instance"""
+Limits = tuple[int, int]
+"""The settings that decide which records have an effect, and may be changed: `forget_after_ms`, `max_table_bytes`"""
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
@@ -136,7 +138,8 @@ class State(msgspec.Struct, array_like=True):
     What it has counted since it began: `stale` records, all `records`, `dead` letters, and `forgotten` lives.
 
     What it is: `shard` of `shards`, and the tags that its sums have, `sum_tags`. `topic_id` is the ID of
-    `metrics-table`, empty if it is not known: a topic that is created again has another one.
+    `metrics-table`, empty if it is not known: a topic that is created again has another one. `limits` are those with
+    which records are applied now, None if they are not known.
 
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
@@ -156,6 +159,7 @@ class State(msgspec.Struct, array_like=True):
     sum_tags: SumTags = SumTags()
     topic_id: str = ""
     removed: Removed = msgspec.field(default_factory=Removed)
+    limits: Limits | None = None
 
     @property
     def out_ms(self) -> int:

@@ -69,6 +69,13 @@ class Table:
         self._rows = LifeRows(state, self.settings)
         self._shard_row_changed = False
 
+    def change_settings(self, settings: TableSettings) -> None:
+        """Apply the next records with these settings."""
+        self.state.limits = settings.limits
+        if settings != self.settings:
+            self.settings = settings
+            self._rows.change_settings(settings)
+
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
         """Apply a record that stands for `records`: those that it supersedes, and itself.
 

@@ -21,11 +21,12 @@ RawRecord = tuple[int, int, bytes | None, bytes | None]
 
 
 class Change(NamedTuple):
-    """From `ends` on, the table has so many shards, and forgets lives after this time, in ms."""
+    """From `ends` on, the table has so many shards, forgets lives after this time, in ms, and has so much memory."""
 
     ends: Ends
     shards: int
     forget_after_ms: int
+    max_table_bytes: int
 
 
 class Advance:
@@ -61,7 +62,7 @@ class Advance:
         """Read up to where the settings of the table change, and change them. All shards have the same positions."""
         self._read([change.ends] * self.replay.shards)
         self.replay.split(change.shards)
-        self.replay.forget_after(change.forget_after_ms)
+        self.replay.limit(forget_after_ms=change.forget_after_ms, max_table_bytes=change.max_table_bytes)
 
     def finish(self, shards: Sequence[Ends]) -> None:
         """Read up to the positions of each shard. Nothing can be read after that."""

@@ -105,16 +105,14 @@ def settings_of(rows: Iterable[LedgerRow], tags: Tags) -> tuple[Settings, list[C
     """
     changes: list[Change] = []
     otlp: set[str] = set()
-    max_table_bytes = Settings().max_table_bytes
     for row in rows:
         otlp |= set(row.otlp)
-        max_table_bytes = row.max_table_bytes
         if row.start:
             changes.clear()
-        change = Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms)
+        change = Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms, row.max_table_bytes)
         if not changes or changes[-1][1:] != change[1:]:  # most rows are of epochs, and change nothing
             changes.append(change)
-    return Settings(max_table_bytes=max_table_bytes, otlp_topics=tuple(sorted(otlp)), tags=tags), changes
+    return Settings(otlp_topics=tuple(sorted(otlp)), tags=tags), changes
 
 
 def _run(cluster: Cluster, progress: Progress) -> Outcome:

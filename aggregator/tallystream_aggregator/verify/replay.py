@@ -108,7 +108,7 @@ class Replay:
         self._shards = [Rules(self._settings, self.noted, shards) for _ in range(shards)]
         for shard in self._shards:
             shard.clocks |= before[0].clocks
-            shard.forget_after_ms = before[0].forget_after_ms
+            shard.forget_after_ms, shard.room.max_bytes = before[0].forget_after_ms, before[0].room.max_bytes
         for shard, one in zip(self._shards, before, strict=False):
             shard.take_forgotten(one.forgotten)
             shard.room.uses.update(dict.fromkeys(one.room.uses, 0))
@@ -120,10 +120,10 @@ class Replay:
         """Their number."""
         return len(self._shards)
 
-    def forget_after(self, ms: int) -> None:
-        """Forget lives after this time from now on."""
+    def limit(self, *, forget_after_ms: int, max_table_bytes: int) -> None:
+        """Forget lives after this time, and let each shard have so much memory, from now on."""
         for shard in self._shards:
-            shard.forget_after_ms = ms
+            shard.forget_after_ms, shard.room.max_bytes = forget_after_ms, max_table_bytes
 
     def _number_of(self, key: bytes) -> int:
         return crc32(key) % len(self._shards)

@@ -34,15 +34,15 @@ class Room:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._bytes: Counter[str] = Counter()  # by app, and of all apps
         self.uses: Counter[Identity] = Counter()
 
     def exceeded(self, app: str, more: int) -> str | None:
         """Return the limit that so many more bytes of an app would exceed, None if they would exceed none."""
-        if self._bytes[app] + more > self._max_bytes * 3 // 4:
+        if self._bytes[app] + more > self.max_bytes * 3 // 4:
             return "bytes per app"
-        return "bytes per table" if self._bytes[""] + more > self._max_bytes else None
+        return "bytes per table" if self._bytes[""] + more > self.max_bytes else None
 
     def exceeded_by(self, identity: Identity) -> str | None:
         """Return the limit that a row would exceed, None if it would exceed none."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tallystream.errors import TallystreamError
+from tallystream.errors import ConfigError
 from tallystream_cli import options as o
 from tallystream_dashboards.printable import printable
 
@@ -79,7 +79,7 @@ def generate(
     try:
         files.write(texts, out)
     except OSError as error:
-        raise TallystreamError(f"--out: {out} can't be written ({error.strerror}); choose another folder.") from error
+        raise ConfigError("--out", str(out), f"choose another folder; the system reports: {error.strerror}") from error
     for name in texts:
         typer.echo(out / name)
 

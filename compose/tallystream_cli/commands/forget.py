@@ -13,7 +13,7 @@ import typer
 from tallystream.errors import ConfigError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
-from tallystream_dashboards.exit_codes import INTERRUPTED
+from tallystream_dashboards.exit_codes import INTERRUPTED, NotKnownError
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def forget(
     snapshot, because they are absolute. The counts of an instance's forgotten lives stay: they can be removed only by
     metric.
     """
-    from tallystream_aggregator.jobs.forget import ForgetSettings, publish, read_plan
+    from tallystream_aggregator.jobs.forget import ForgetSettings, NoMatchError, publish, read_plan
     from tallystream_aggregator.shutdown import stop_on_signals
 
     tags = dict(map(_tag, tag or ()))
@@ -70,7 +70,10 @@ def forget(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        plan = read_plan(settings)
+        try:
+            plan = read_plan(settings)
+        except NoMatchError as error:
+            raise NotKnownError(*error.args) from error
         if not json:
             sys.stdout.write(as_text(plan, of_instance=instance is not None))
     except KeyboardInterrupt:

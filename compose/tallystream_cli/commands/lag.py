@@ -156,7 +156,7 @@ def lag_collect(
 ) -> None:
     """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_dashboards.data.record_points import read_record_points
+    from tallystream_dashboards.data.consumers import read_record_points
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules
     from tallystream_dashboards.store_api import routes

@@ -12,7 +12,7 @@ import typer
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
-from tallystream_dashboards.exit_codes import BAD, GOOD
+from tallystream_dashboards.exit_codes import BAD, GOOD, NotKnownError
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 PROGRESS_INTERVAL_S = 5.0
 MAX_ROWS = 50
 """The number of differences in the table."""
-
-
-class UncheckedError(TallystreamError):
-    """The sums could not be checked: exit code 3, because 1 means that there are differences."""
 
 
 def verify(
@@ -48,7 +44,7 @@ def verify(
     except ConfigError:
         raise
     except TallystreamError as error:
-        raise UncheckedError(*error.args) from error
+        raise NotKnownError(*error.args) from error
     raise typer.Exit(code)
 
 

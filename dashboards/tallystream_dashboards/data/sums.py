@@ -6,6 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.metric_types import GROWING
 from tallystream_aggregator.sinks.base import Series, is_sum
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.lines import Line, highest, rate, total
@@ -22,8 +23,8 @@ MAX_MEASUREMENTS = 500
 ALWAYS = ("instances", "lives")
 """The fields of every point of a sum."""
 
-VALUE_FIELD = dict.fromkeys(("counter", "meter", "histogram", "timer", "buckets"), "count") | {"position": "position"}
-"""The field with the value, by type. For other types (updown, gauge) it is `sum`."""
+VALUE_FIELD = GROWING | {"position": "position"}
+"""The field with the value, by type. For others (updown, gauge) it is `sum`."""
 
 OWN = "tallystream."
 """The prefix of the names of the metrics of Tallystream itself."""

@@ -12,7 +12,7 @@ from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_gr
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import SLOT_MS, group_json
-from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +47,19 @@ class ShowSettings(TableSettings):
             states = [] if one is None else [one]
         problem = outdated(last_round_ms(reader, at_ms=at_ms), at_ms, past=self.at_ms is not None)
         if not problem and not states:
-            name = f"the group {self.group!r}" if self.group is not None else "any group"
-            problem = f"The store has no lag of {name}. Check the name and the collector's --include."
+            problem = f"{_nothing(reader, self.group, at_ms)} Check the collector's --include."
         code = UNKNOWN if problem else exit_code(states, group=self.group)
         objects = [group_json(state, partitions=self.group is not None) for state in states]
         text = table(states) if states else ""
         text += f"\n{partitions_table(states[0])}" if states and self.group is not None else ""
         return Shown(objects, text, problem, code)
+
+
+def _nothing(reader: PointReader, group: str | None, at_ms: int) -> str:
+    if group is None:
+        return "The store has no lag of any group."
+    known = [state.group for state in read_groups(reader, at_ms=at_ms)]
+    return f"The store has no lag of the group {group!r}. {did_you_mean(group, known)}"
 
 
 def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:

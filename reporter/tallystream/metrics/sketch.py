@@ -174,9 +174,11 @@ class Sketch:
 
     __slots__ = ("_factor", "negative", "positive", "scale", "zeros")
 
-    def __init__(self, scale: int = SCALE) -> None:
-        self.positive, self.negative = Buckets(), Buckets()
-        self.zeros = 0
+    def __init__(
+        self, scale: int = SCALE, zeros: int = 0, positive: Buckets | None = None, negative: Buckets | None = None
+    ) -> None:
+        self.positive, self.negative = positive or Buckets(), negative or Buckets()
+        self.zeros = zeros
         self.scale, self._factor = scale, 2.0**scale
 
     @property
@@ -249,9 +251,7 @@ class Sketch:
 
     def copy(self) -> Sketch:
         """Return an independent copy."""
-        copy = Sketch(self.scale)
-        copy.zeros, copy.positive, copy.negative = self.zeros, self.positive.copy(), self.negative.copy()
-        return copy
+        return Sketch(self.scale, self.zeros, self.positive.copy(), self.negative.copy())
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return, for each share q in rising order, an estimate of the value with the rank floor(q * (count - 1)).
@@ -300,10 +300,7 @@ class Sketch:
             ValueError: `require_valid` refuses it.
         """
         require_valid(sketch)
-        decoded = cls(sketch.scale)
-        decoded.zeros = sketch.zero_count
-        decoded.positive, decoded.negative = map(Buckets.decode, (sketch.positive, sketch.negative))
-        return decoded
+        return cls(sketch.scale, sketch.zero_count, *map(Buckets.decode, (sketch.positive, sketch.negative)))
 
     def _halve(self) -> None:
         scale, positive, negative = self.scale - 1, self.positive, self.negative
@@ -346,12 +343,12 @@ def require_valid(sketch: record.Sketch) -> None:
             end = run.offset + size
         if end - first > MAX_BUCKETS:
             raise ValueError(f"it has {end - first} buckets of one sign; the limit is {MAX_BUCKETS}")
-        lowest, highest = _RANGES[sketch.scale]
+        lowest, highest = RANGES[sketch.scale]
         if not lowest <= first <= end <= highest:
             raise ValueError(f"the buckets from {first} on are outside the range of floats")
 
 
-_RANGES = {
+RANGES = {
     scale: tuple(int(exponent * 2.0**scale // 1) for exponent in (_LOWEST_EXPONENT, _HIGHEST_EXPONENT))
     for scale in range(record.MIN_SCALE, record.MAX_SCALE + 1)
 }

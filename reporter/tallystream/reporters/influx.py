@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream.metric_types import WHOLE
 from tallystream.reporters.local import LocalReporter
 from tallystream.validation import check_instance, header_token
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry, Reportable
     from tallystream.reporters.filters import Values
 
-_INTEGERS = frozenset({"count", "start", "position"})
 _MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _TAG = {**_MEASUREMENT, ord("="): "\\="}
 
@@ -34,7 +34,7 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
         return None
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
-    fields = ",".join(f"{name}={v}i" if name in _INTEGERS else f"{name}={float(v)!r}" for name, v in values.items())
+    fields = ",".join(f"{name}={v}i" if name in WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
     return f"{influx_name(metric.name)}{suffix} {fields} {ts_ms}"
 
 

@@ -56,6 +56,7 @@ class Node(KafkaBroker):
             "transaction.state.log.min.isr": "2",
             "transaction.state.log.num.partitions": "1",  # so its leader is the coordinator of all transactions
             "broker.session.timeout.ms": "6000",
+            "initial.broker.registration.timeout.ms": "300000",  # beside other work a vote can take more than a minute
             "controlled.shutdown.enable": "true",
         }
 

@@ -100,6 +100,12 @@ def test_the_modules_that_a_value_passes_exist() -> None:
     assert not [name for name in named if importlib.util.find_spec(name) is None]
 
 
+@pytest.mark.parametrize("path", sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")}), ids=lambda path: path.stem)
+def test_no_page_has_the_marks_of_a_merge(path: Path) -> None:
+    """Git marks both sides of a conflict in the file, and accepts it like that."""
+    assert re.search(r"^(<{7}|={7}|>{7})( |$)", path.read_text(encoding="utf-8"), re.MULTILINE) is None
+
+
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ import pytest
 from support import reference
 from support.commands import call
 from support.guides import ROOT
+from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_dashboards.exit_codes import BAD, GOOD, INTERRUPTED, UNKNOWN, UNUSABLE
 
@@ -41,6 +42,7 @@ def stores(tmp_path: Path) -> Path:
         ("compare --group nobody --store local:{}/empty.db", UNKNOWN),
         ("compare nobody nothing --store local:{}/empty.db", UNKNOWN),
         ("alert --once --webhook http://127.0.0.1:1 --store local:{}/empty.db", BAD),
+        ("dashboards generate --out {}/damaged.db/grafana", UNUSABLE),
         ("status --data {}", BAD),
         ("down --data {}", GOOD),
         ("--version", GOOD),
@@ -59,6 +61,21 @@ def test_the_same_thing_has_the_same_code(
     assert call(monkeypatch, *(word.format(stores) for word in line.split())) == code
     shown = capsys.readouterr()
     assert shown.out + shown.err
+
+
+def test_what_the_table_does_not_have_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`forget` has the code of the commands that read the store, for a name that matches nothing."""
+
+    def read_plan(*_: object) -> forget.Plan:
+        raise forget.NoMatchError("instance nobody: no life in the table matches.")
+
+    monkeypatch.setattr(forget, "read_plan", read_plan)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    words = ("forget", "--instance", "nobody", "--bootstrap-servers", "127.0.0.1:1")
+    assert call(monkeypatch, *words) == UNKNOWN
+    assert "no life in the table matches" in capsys.readouterr().err
 
 
 def test_the_documentation_has_each_code() -> None:

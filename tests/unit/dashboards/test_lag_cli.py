@@ -77,6 +77,9 @@ def test_an_unknown_group_is_an_error(store: StoreSettings, now_ms: int) -> None
     """The exit code is 3, and a sentence says what to check."""
     code, (line,) = printed(ShowSettings(store=store, group="nobody", at_ms=now_ms))
     assert (code, "'nobody'" in line, "--include" in line) == (3, True, True)
+    assert "There are: stopped, well." in line
+    _, (line,) = printed(ShowSettings(store=store, group="stoped", at_ms=now_ms))
+    assert "Did you mean stopped?" in line
     assert printed(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, [])
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.samples import OffsetSample
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_group, evaluate_samples, hold
 
@@ -115,6 +116,29 @@ def test_no_samples_is_notfound() -> None:
     """A partition without samples in the window is NOTFOUND."""
     assert evaluate_samples([], 0, now_ms=NOW, rules=RULES).status is Status.NOTFOUND
     assert evaluate_samples([OffsetSample(NOW - 200_000, 1, 9)], 0, now_ms=NOW, rules=RULES).status is Status.NOTFOUND
+
+
+@pytest.mark.parametrize("allowed_lag", [0, 99])
+@pytest.mark.parametrize(
+    ("commits_and_lags", "window_s", "expected"),
+    [
+        pytest.param([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], 1000, Status.OK, id="lag was 0"),
+        pytest.param([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], 600, Status.STALL, id="stall"),
+        pytest.param([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], 1000, Status.OK, id="no lag now"),
+        pytest.param([(1000, 99), (2000, 98), (2000, 98)], 1000, Status.OK, id="few commits"),
+        pytest.param(
+            [(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], 1000, Status.REWIND, id="rewind"
+        ),
+    ],
+)
+def test_cases_of_burrows_evaluator(
+    commits_and_lags: list[tuple[int, int]], window_s: int, expected: Status, allowed_lag: int
+) -> None:
+    """A commit every 100 s has the status that it has in Burrow's own test, with and without an allowed lag."""
+    rounds = Rounds(Rules(window_s=window_s, allowed_lag=allowed_lag))
+    for number, (committed, lag) in enumerate([*commits_and_lags, commits_and_lags[-1]]):
+        rounds.points(round_of(group("g", (committed, committed + lag))), NOW + number * 100_000)
+    assert rounds.states[0].partitions[0].evaluation.status is expected
 
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(

@@ -7,7 +7,7 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_dashboards.data.record_points import read_record_points
+from tallystream_dashboards.data.consumers import read_record_points
 
 NOW = 1_700_000_000_000
 

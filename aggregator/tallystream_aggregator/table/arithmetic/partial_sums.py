@@ -22,7 +22,7 @@ from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, 
 from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, are_same, saturated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.sums import MetricId, Offsets
 
@@ -40,6 +40,13 @@ _CELLS = {
     )
     for kind, fields in _TYPES.items()
 }
+_OF_OPERATION: dict[int, Callable[[], SumOrExtreme]] = {
+    _SUM: ExactSum,
+    _MIN: lambda: Extreme(operator.lt),
+    _MAX: lambda: Extreme(operator.gt),
+    _COUNTS: Counts,
+}
+_NEW_CELLS = {kind: [_OF_OPERATION[operation] for _, operation, _ in cells] for kind, cells in _CELLS.items()}
 DISTRIBUTIONS = {"histogram", "timer"}
 _SHARES = tuple(sketches.SHARES.values())
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +77,7 @@ class PartialSum:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.cells: list[SumOrExtreme] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
+        self.cells: list[SumOrExtreme] = [new() for new in _NEW_CELLS[kind]]
         self.merged = sketches.MergedSketch() if kind in DISTRIBUTIONS else None
         self.lives = self.instances = self.forgotten = 0
 
@@ -90,14 +97,22 @@ class PartialSum:
 
     def replace_all(self, changes: Iterable[Change]) -> None:
         """Replace the values of lives that have the metric as a current one, before and after."""
-        both = zip(*changes, strict=True)
+        changed = [(old, new) for old, new in changes if old[1] != new[1] or not are_same(old[0], new[0])]
+        if not changed:
+            return
+        both = zip(*changed, strict=True)
         (old_values, old_sketches), (new_values, new_sketches) = (zip(*some, strict=True) for some in both)
+        self.replace_values(old_values, new_values)
+        if self.merged is not None:
+            old_counts, new_counts = ([values[0] for values in some] for some in (old_values, new_values))
+            self.merged.replace((old_counts, old_sketches), (new_counts, new_sketches))
+
+    def replace_values(self, old_values: Sequence[Values], new_values: Sequence[Values]) -> None:
+        """Replace the values of lives, but not their sketches."""
         old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
         for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
             if not are_same(old[index], new[index]):
                 cell.replace_all(old[index], new[index])
-        if self.merged is not None:
-            self.merged.replace((old[0], old_sketches), (new[0], new_sketches))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -226,12 +241,6 @@ class PartialSum:
 def _rounded(quantile: float) -> float:
     """Return a quantile with seven digits: more take room and mean nothing, as its error is 1 %."""
     return float(f"{quantile:.7g}")
-
-
-def _cell(operation: int) -> SumOrExtreme:
-    if operation in (_MIN, _MAX):
-        return Extreme(operator.lt if operation == _MIN else operator.gt)
-    return ExactSum() if operation == _SUM else Counts()
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:

@@ -6,9 +6,8 @@ takes only memory for ranges of buckets that have values.
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_left
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch, middle, require_valid, without_gaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -26,16 +25,12 @@ SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999"
 Counted = tuple["Sequence[Any]", "Sequence[record.Sketch | None]"]
 """The counts of lives, None for a life without the metric, and their sketches, None for a life without one."""
 
-_TYPES = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+TYPES_BY_WIDTH = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
 _WIDEST = 8
 """The sum of counts of this width may exceed the integers of an array."""
 
-_SEVERAL = 4
 _PAGE_BITS = 5
 _PAGE = 1 << _PAGE_BITS
-_SPREAD = 4
-"""Runs are added up together if the buckets from the first to the last one are at most so many times theirs."""
-
 _FEW = 256
 """Up to so many buckets, a sketch is read faster without arrays."""
 
@@ -62,40 +57,8 @@ def checked_sketch(metric: record.Histogram) -> record.Sketch | None:
     return sketch
 
 
-def have_valid_sketches(metrics: Sequence[record.Histogram]) -> bool:
-    """Tell whether `checked_sketch` accepts all of these. For several metrics this is a fraction of the time.
-
-    If it is False, single ones may be valid.
-    """
-    if len(metrics) < _SEVERAL:
-        return False
-    left: list[int] = []
-    runs: dict[int, list[tuple[int, bytes]]] = {}
-    for metric in metrics:
-        sketch = metric.sketch
-        if sketch is None:
-            continue
-        try:
-            require_valid(sketch)
-        except ValueError:
-            return False
-        for run in sketch.positive + sketch.negative:
-            if run.counts:
-                runs.setdefault(run.width, []).append((len(left), run.counts))
-        left.append(metric.count - sketch.zero_count)
-    for width, found in runs.items():
-        if width == _WIDEST:  # their sum may exceed the array's integers
-            return False
-        places, counts = zip(*found, strict=True)
-        begins = [0, *accumulate([len(each) // width for each in counts[:-1]])]
-        values = np.add.reduceat(np.frombuffer(b"".join(counts), _TYPES[width]), begins, dtype=np.uint64)
-        for place, number in zip(places, values.tolist(), strict=True):
-            left[place] -= number
-    return not any(left)
-
-
 def _values(run: record.Buckets) -> int:
-    counts = np.frombuffer(run.counts, _TYPES[run.width])
+    counts = np.frombuffer(run.counts, TYPES_BY_WIDTH[run.width])
     return int(counts.sum()) if run.width < _WIDEST else sum(counts.tolist())
 
 
@@ -120,7 +83,7 @@ def _of_runs(runs: Sequence[record.Buckets]) -> NotEmpty:
     """Return the buckets of a sketch that have values."""
     found = [_EMPTY]
     for run in runs:
-        counts = np.frombuffer(run.counts, _TYPES[run.width]).astype(np.uint64)
+        counts = np.frombuffer(run.counts, TYPES_BY_WIDTH[run.width]).astype(np.uint64)
         places = np.flatnonzero(counts)
         found.append(NotEmpty(places + run.offset, counts[places]))
     return NotEmpty._make(map(np.concatenate, zip(*found, strict=True)))
@@ -168,30 +131,10 @@ def _without_gaps(side: NotEmpty) -> tuple[record.Buckets, ...]:
 
 def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Buckets:
     first, largest = int(indexes[0]), int(counts.max())
-    width = next(width for width in _TYPES if not largest >> 8 * width)
-    every = np.zeros(int(indexes[-1]) - first + 1, _TYPES[width])
+    width = next(width for width in TYPES_BY_WIDTH if not largest >> 8 * width)
+    every = np.zeros(int(indexes[-1]) - first + 1, TYPES_BY_WIDTH[width])
     every[indexes - first] = counts
     return record.Buckets(offset=first, width=width, counts=every.tobytes())  # type: ignore[arg-type]  # 1, 2, 4 or 8
-
-
-def _added_up(runs: Sequence[record.Buckets], width: int) -> Iterator[tuple[int, NDArray[np.unsignedinteger[Any]]]]:
-    """Yield counts of consecutive buckets, and the index of the first one, which are those of all runs in total.
-
-    The runs have one width. If they cover about the same buckets, they are added as the rows of one array.
-    """
-    counts = [run.counts for run in runs]
-    begins = [run.offset * width for run in runs]
-    sizes = list(map(len, counts))
-    first = min(begins)
-    size = max(map(operator.add, begins, sizes)) - first
-    if len(runs) == 1 or len(runs) * size > _SPREAD * sum(sizes):
-        for run in runs:
-            yield run.offset, np.frombuffer(run.counts, _TYPES[width])
-        return
-    rows = b"".join([(bytes(at - first) + each).ljust(size, b"\0") for at, each in zip(begins, counts, strict=True)])
-    fits = len(runs) << 8 * width <= 1 << 32  # sums of smaller integers take half the time
-    array = np.frombuffer(rows, _TYPES[width]).reshape(len(runs), -1)
-    yield first // width, array.sum(axis=0, dtype=np.uint32 if fits else np.uint64)
 
 
 class Pages:
@@ -297,11 +240,16 @@ class MergedSketch:
 
     def add(self, side: tuple[int, int], runs: Sequence[record.Buckets], *, subtract: bool = False) -> None:
         """Add buckets of a scale and a sign, or subtract them."""
-        for width in {run.width for run in runs}:
-            if side not in self.sides:
-                self.sides[side] = Pages()
-            for offset, counts in _added_up([run for run in runs if run.width == width], width):
-                self.sides[side].add(offset, counts, subtract=subtract)
+        for run in runs:
+            counts = np.frombuffer(run.counts, TYPES_BY_WIDTH[run.width])
+            self.sides.setdefault(side, Pages()).add(run.offset, counts, subtract=subtract)
+
+    def add_totals(
+        self, scale: int, offset: int, counts: NDArray[np.unsignedinteger[Any]], *, subtract: bool = False
+    ) -> None:
+        """Add the total counts of consecutive positive buckets of several sketches, or subtract them."""
+        self._add_sketches([], 1)
+        self.sides.setdefault((scale, 1), Pages()).add(offset, counts, subtract=subtract)
 
     def not_empty(self) -> dict[tuple[int, int], NotEmpty]:
         """Return the buckets that have values, by scale and sign."""

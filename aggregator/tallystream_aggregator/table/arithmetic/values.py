@@ -10,7 +10,7 @@ import numpy as np
 
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
-from tallystream_aggregator.table.arithmetic.sketches import checked_sketch, have_valid_sketches
+from tallystream_aggregator.table.arithmetic.sketches import checked_sketch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,12 +42,11 @@ def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
 _READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
 
 
-def stored(metrics: Sequence[Metric]) -> Iterator[Stored | ValueError]:
+def stored(metrics: Sequence[Metric], *, have_valid_sketches: bool = False) -> Iterator[Stored | ValueError]:
     """Yield what the table keeps of each metric, or why it is refused.
 
     It is refused if a value is beyond the range of floats, or if the sketch can't be read.
     """
-    are_valid = have_valid_sketches([metric for metric in metrics if isinstance(metric, Histogram)])
     for metric in metrics:
         if metric.__class__ is Counter:  # the most frequent type
             yield (metric.count,), None
@@ -57,7 +56,7 @@ def stored(metrics: Sequence[Metric]) -> Iterator[Stored | ValueError]:
             if not isinstance(metric, Histogram):
                 yield values, None
             else:
-                yield values, metric.sketch if are_valid else checked_sketch(metric)
+                yield values, metric.sketch if have_valid_sketches else checked_sketch(metric)
         except ValueError as error:
             yield error
 
@@ -82,9 +81,10 @@ def count_falls(kind: str, old: Values, new: Values) -> bool:
 
 def replaces(kind: str, old: Stored, new: Stored | ValueError) -> bool:
     """Tell whether new values replace old ones as they are. They don't if they are refused, or must be merged."""
-    if isinstance(new, ValueError) or count_falls(kind, old[0], new[0]):
+    if isinstance(new, ValueError):
         return False
-    return merge_values(kind, old[0], new[0]) is new[0]
+    before, after = old[0], new[0]
+    return not count_falls(kind, before, after) and merge_values(kind, before, after) is after
 
 
 def are_same(old: Sequence[object], new: Sequence[object]) -> bool:
@@ -132,7 +132,7 @@ def saturated(totals: Totals) -> tuple[Totals, bool]:
     A total that exceeds its range becomes the largest or smallest number of its kind.
     """
     within = {field: _within(value) for field, value in totals.items()}
-    return within, any(within[field] != value for field, value in totals.items())
+    return within, within != totals
 
 
 def _within(value: Value) -> Value:

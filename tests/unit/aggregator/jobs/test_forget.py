@@ -14,7 +14,7 @@ from support.simulation.direct import TOPICS, Direct
 from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
+from tallystream_aggregator.jobs.forget import NoMatchError, Plan, has_reached, plan
 from tallystream_aggregator.stream.broker import BrokerError, Chunk, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
@@ -120,7 +120,7 @@ def test_a_metric_of_forgotten_lives_is_found(shards: int) -> None:
 )
 def test_a_name_without_a_match_is_an_error(forget: Forget, instance: str | None, error: str) -> None:
     """So a misspelt name is noticed."""
-    with pytest.raises(TallystreamError, match=error):
+    with pytest.raises(NoMatchError, match=error):
         planned(table(1), forget, instance)
 
 

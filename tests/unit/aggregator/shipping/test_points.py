@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.malformed import UNDECODABLE
-from support.steps import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
+from support.steps import BEGIN_MS, FIRST, Topic, counter, gauge
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream.record import CLASSES
 from tallystream_aggregator import sums
@@ -111,7 +111,7 @@ def rows(topic: Topic) -> list[LifeRow]:
 
 
 def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:
-    """Its measurement has the prefix, and the instance is a tag. The life is a field."""
+    """Its measurement has the prefix, and the instance is a tag. The life is a field, which a restart changes."""
     (row,) = rows(Topic().snapshot(counter(5, tags={"topic": "x"}), gauge(2), at=7000))
     first, second = row_points(row)
     assert (first.measurement, first.ts_ms) == (INSTANCE_PREFIX + "n", BEGIN_MS + 7000)
@@ -128,15 +128,6 @@ def test_a_metric_of_an_older_snapshot_makes_no_point() -> None:
     assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(INSTANCE_PREFIX + "n", 6)]
     (row,) = rows(topic.append(b"app-1", None))
     assert list(row_points(row)) == []
-
-
-def test_a_restart_continues_the_series() -> None:
-    """The field `life` changes."""
-    topic = Topic().snapshot(counter(5))
-    (before,) = [one for row in rows(topic) for one in row_points(row)]
-    (after,) = [one for row in rows(topic.snapshot(counter(1), life=SECOND, at=1000)) for one in row_points(row)]
-    assert (before.measurement, before.tags) == (after.measurement, after.tags)
-    assert (after.fields, after.ts_ms) == ({"count": 1, "life": SECOND}, BEGIN_MS + 1000)
 
 
 def test_the_short_form_is_a_point_without_a_life() -> None:

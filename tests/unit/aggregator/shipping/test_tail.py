@@ -55,16 +55,6 @@ def bench() -> Bench:
     return made
 
 
-def test_each_partition_is_read_from_its_position(bench: Bench) -> None:
-    """One without a position is read from its beginning. The positions are those after what was read."""
-    assert bench.restarted == [{EVENTS: 0}]
-    assert sorted(bench.read()) == [(AGG.topic, 1, b"1"), (AGG.topic, 2, b"2"), (EVENTS.topic, 0, b"e")]
-    assert bench.tail.positions == {AGG: 3, EVENTS: 1}
-    assert bench.read() == []
-    bench.append(AGG, b"3")
-    assert bench.read() == [(AGG.topic, 3, b"3")]
-
-
 def test_a_topic_that_was_created_again_is_read_from_its_beginning(bench: Bench) -> None:
     """It may be longer than the old one. The others go on, also while it does not exist."""
     bench.read()

@@ -71,6 +71,17 @@ def test_a_life_is_forgotten_in_one_step_and_no_sum_changes() -> None:
     }
 
 
+def test_a_life_is_forgotten_after_the_time_of_now() -> None:
+    """If the setting changes, the lives that the table has are forgotten after the new time."""
+    topic = forgetting()
+    topic.table.change_settings(TableSettings(forget_after_ms=9 * DAY_MS))
+    clock(topic, 8)
+    assert topic.table.state.forgotten == 0
+    topic.table.change_settings(TableSettings(forget_after_ms=5 * DAY_MS))
+    clock(topic, 8)
+    assert (topic.table.state.forgotten, topic.table.state.lives) == (1, {})
+
+
 @pytest.mark.parametrize(("days", "wall"), [(8, 6), (6, 8)], ids=["wall clock", "partition"])
 def test_a_life_is_forgotten_only_when_both_clocks_have_passed(days: int, wall: int) -> None:
     """No life is forgotten because one clock jumps, nor by any other record."""

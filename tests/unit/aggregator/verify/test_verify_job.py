@@ -40,14 +40,14 @@ def test_the_table_and_the_replay_have_the_same_settings_by_default() -> None:
 def test_settings_change_where_the_rows_say() -> None:
     """A table that begins has those of its first driver, and no earlier ones. Rows of epochs change nothing.
 
-    The topics of OTLP metrics are those of all rows, the memory of the table is the newest one.
+    The topics of OTLP metrics are those of all rows.
     """
     begun, later, split = ({"metrics": {"0": offset}} for offset in (7, 20, 25))
     rows = [row(start={"metrics": {"0": 0}}), row(start=begun, otlp=["a"])]
     rows += [row(end={"metrics": {"0": 9}}), row(end=later, forget_after_ms=6)]
-    changes = [Change({ZERO: 7}, 1, 5), Change({ZERO: 20}, 1, 6), Change({ZERO: 25}, 3, 5)]
+    changes = [Change({ZERO: 7}, 1, 5, 7), Change({ZERO: 20}, 1, 6, 7), Change({ZERO: 25}, 3, 5, 9)]
     tags = Tags(frozenset({"pod"}))
-    settings = Settings(otlp_topics=("a", "b"), max_table_bytes=9, tags=tags)
+    settings = Settings(otlp_topics=("a", "b"), tags=tags)
     assert settings_of([*rows, row(shards=3, end=split, otlp=["b"], max_table_bytes=9)], tags) == (settings, changes)
     assert settings_of([], Tags()) == (Settings(), [])
 
@@ -88,8 +88,8 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     replay = Replay()
     advance = Advance(replay, {}, {ZERO: iter(records)})
     counter = ("shop", "counter", "n", ())
-    advance.change(Change({}, 1, 1))
-    advance.change(Change({ZERO: 3}, 2, 1))
+    advance.change(Change({}, 1, 1, 1 << 20))
+    advance.change(Change({ZERO: 3}, 2, 1, 1 << 20))
     assert dict(advance.letters) == {(ZERO, 1): 1}
     assert replay.sums()[counter]["count"] == 2
     advance.finish([{ZERO: 4}] * 2)

@@ -103,7 +103,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The error names the option and the folder."""
     (tmp_path / "file").touch()
     result = CliRunner().invoke(main.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
-    assert str(result.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")
+    assert str(result.exception).startswith(f"--out: '{tmp_path / 'file' / 'x'}' can't be used")
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [

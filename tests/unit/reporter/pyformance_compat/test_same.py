@@ -61,32 +61,6 @@ def test_histograms(steps: list[Any], options: dict[str, Any]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(st.integers(0, 1000), st.just(3.0), st.none(), st.tuples(PASSING))))
-def test_meters(steps: list[Any]) -> None:
-    """Marking whole numbers, clearing and time passing: the same count and the same mean rate.
-
-    The mean rate is left out when no time has passed, which is a ZeroDivisionError in pyformance.
-    """
-
-    def program(library: Any, clock: Clock) -> list[Any]:
-        meter = library.meters.Meter(clock=clock)
-        started = clock.now
-        seen: list[Any] = []
-        for step in steps:
-            if step is None:
-                meter.clear()
-                started = clock.now
-            elif isinstance(step, tuple):
-                clock.add(step[0])
-            else:
-                meter.mark(step)
-            seen.append([meter.get_count(), meter.get_mean_rate() if clock.now > started else None])
-        return seen
-
-    same(program)
-
-
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), max_size=20))
 def test_weighted_rates_that_are_read_every_five_seconds(marks: list[int]) -> None:
     """The real pyformance ticks when a rate is read, Tallystream every five seconds, with the same formula."""

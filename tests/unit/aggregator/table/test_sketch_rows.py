@@ -1,0 +1,192 @@
+"""Sketches as rows of counts: they are accepted and added up as one by one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.fuzz import examples
+from support.steps import Topic, counter
+from tallystream import record
+from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
+from tallystream.ulid import new_ulid
+from tallystream_aggregator import sums
+from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRows
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, checked_sketch
+
+LIVES = [new_ulid(1_700_000_000_000) for _ in range(3)]
+NAMES = ["h0", "h1", "h2"]
+VALUES = st.one_of(
+    st.floats(0.001, 0.01),
+    st.floats(1e-12, 1e12),
+    st.just(0.0),
+    st.sampled_from([1.0] * 20 + [-1.0]),
+)
+
+
+def histogram(values: list[float], name: str = "h", kind: str = "histogram") -> dict[str, Any]:
+    """Return a histogram of these values as a record has it."""
+    sketch = Sketch()
+    sketch.add(values)
+    extremes = {"min": min(values), "max": max(values)} if values else {}
+    encoded = msgspec.to_builtins(sketch.encode())
+    return {"type": kind, "name": name, "count": len(values), "sum": sum(values), "sketch": encoded} | extremes
+
+
+def in_total(values: list[float]) -> tuple[int, record.Sketch | None]:
+    """Return the count and the sketch that a sum of these values has."""
+    sketch = Sketch(5 if any(values) else 0)
+    sketch.add(values)
+    return len(values), sketch.encode() if values else None
+
+
+def found(total: sums.Sum) -> tuple[int, record.Sketch | None]:
+    """Return the count and the sketch of a sum."""
+    return total.count or 0, msgspec.json.decode(total.sketch, type=record.Sketch) if total.sketch else None
+
+
+@examples(25)
+@given(
+    steps=st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, len(LIVES) - 1),
+                st.sampled_from(["usual"] * 8 + ["other order", "final", "without a sketch", "tombstone"]),
+                st.lists(st.lists(VALUES, max_size=3), min_size=len(NAMES), max_size=len(NAMES)),
+            ),
+            max_size=6,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    many=st.sampled_from([1, 300]),
+)
+def test_sketches_of_many_lives_add_up_to_that_of_all_their_values(
+    steps: list[list[tuple[int, str, list[list[float]]]]], many: int
+) -> None:
+    """Values far apart, zeros and negative ones, wider counts, lives that end, change their order or lose a sketch."""
+    topic, seqs = Topic(), dict.fromkeys(range(len(LIVES)), 0)
+    held: dict[int, list[list[float]]] = {life: [[] for _ in NAMES] for life in seqs}
+    totals: dict[str, sums.Sum] = {}
+    complete = True
+    for step in steps:
+        with topic.one_step():
+            for life, how, more in step:
+                key = f"app-{life}".encode()
+                if how == "tombstone":
+                    topic.append(key, None)
+                    held[life] = [[] for _ in NAMES]
+                    continue
+                more[0] *= many  # some counts take two bytes
+                held[life] = [old + new for old, new in zip(held[life], more, strict=True)]
+                metrics: list[dict[str, Any]] = [counter(sum(map(len, held[life])))]
+                metrics += [histogram(values, name) for name, values in zip(NAMES, held[life], strict=True)]
+                if how == "other order":
+                    metrics.reverse()
+                if how == "without a sketch":
+                    metrics[-1]["sketch"] = None
+                seqs[life] += 1
+                topic.snapshot(*metrics, key=key, life=LIVES[life], seq=seqs[life], final=how == "final")
+                if how == "without a sketch" and held[life][-1]:
+                    complete = False
+        totals |= {total.metric[1]: sums.decode(total.value()) for total in topic.changes.totals}
+    if not complete:  # a life may still lack a sketch
+        seqs = {life: seq + 1 for life, seq in seqs.items()}
+        with topic.one_step():
+            for life, seq in seqs.items():
+                metrics = [histogram(values, name) for name, values in zip(NAMES, held[life], strict=True)]
+                topic.snapshot(*metrics, key=f"app-{life}".encode(), life=LIVES[life], seq=seq)
+        totals |= {total.metric[1]: sums.decode(total.value()) for total in topic.changes.totals}
+    for place, name in enumerate(NAMES):
+        expected = in_total([value for life in held.values() for value in life[place]])
+        assert (found(totals[name]) if name in totals else (0, None)) == expected
+
+
+def runs(width: Literal[1, 2, 4, 8]) -> st.SearchStrategy[record.Buckets]:
+    """Return runs of counts, of which some can't be read."""
+    offsets = st.one_of(st.integers(-40, 40), st.sampled_from([-34_401, -34_400, 32_767, 32_768, -(2**31), 2**31 - 1]))
+    counts = st.one_of(st.binary(max_size=24), st.binary(min_size=1, max_size=6).map(lambda one: one * width))
+    return st.builds(record.Buckets, offset=offsets, width=st.just(width), counts=counts)
+
+
+@st.composite
+def histograms(draw: st.DrawFn) -> record.Histogram:
+    """Return a histogram whose sketch may break each rule, and whose count may be another one."""
+    of_width = st.sampled_from([1, 1, 1, 2, 4, 8]).flatmap(runs)  # type: ignore[arg-type]  # widths
+    sketch = record.Sketch(
+        scale=draw(st.sampled_from([5, 5, 5, 4, -10, 20])),
+        zero_count=draw(st.sampled_from([0, 0, 0, 7])),
+        positive=tuple(draw(st.lists(of_width, max_size=3))),
+        negative=tuple(draw(st.lists(of_width, max_size=1))) if draw(st.integers(0, 9)) == 0 else (),
+    )
+    sizes = [
+        (run.counts[at : at + run.width] for at in range(0, len(run.counts), run.width)) for run in sketch.positive
+    ]
+    values = sum(int.from_bytes(count, "little") for run in sizes for count in run)
+    count = values + sketch.zero_count + draw(st.sampled_from([0, 0, 0, 1, 256]))
+    return record.Histogram(name="h", count=count % 2**63, sketch=sketch)
+
+
+def is_valid(metric: record.Histogram) -> bool:
+    """Tell whether the sketch of a metric is accepted by itself."""
+    try:
+        return checked_sketch(metric) is not None
+    except ValueError:
+        return False
+
+
+@examples(150)
+@given(snapshots=st.lists(st.lists(histograms(), min_size=2, max_size=2), min_size=1, max_size=6))
+def test_a_snapshot_has_a_row_only_if_each_of_its_sketches_is_valid(snapshots: list[list[record.Histogram]]) -> None:
+    """Whatever came before: parts of counts, buckets that do not rise or are too many, and other counts have no row."""
+    rows = SketchRows()
+    for metrics in snapshots:
+        if rows.valid_row(metrics) is not None:
+            assert all(map(is_valid, metrics))
+
+
+@examples(50)
+@given(
+    offsets=st.lists(st.tuples(st.integers(-100, 100), st.integers(0, 3000)), min_size=2, max_size=8),
+    width=st.sampled_from([1, 2, 4]),
+)
+def test_rows_of_sketches_add_up_to_the_counts_of_each(offsets: list[tuple[int, int]], width: Literal[1, 2, 4]) -> None:
+    """Also if the ranges grow meanwhile, or a sketch has several runs."""
+    rows, one_by_one, together = SketchRows(), MergedSketch(), MergedSketch()
+    for first, gap in offsets:
+        run = record.Buckets(offset=first, width=width, counts=b"\xff" * 8 * width)
+        after = record.Buckets(offset=first + 8 + gap, width=width, counts=b"\x01" * 80 * width)
+        sketch = record.Sketch(scale=5, positive=(run, after))
+        row = rows.row([sketch])
+        one_by_one.add((5, 1), sketch.positive)
+        if row is None:
+            together.add((5, 1), sketch.positive)
+            continue
+        ((begin, counts),) = row.grid.totals([row.counts])
+        together.add_totals(5, begin, counts)
+    assert together.total() is not None
+    assert [side.runs() for side in together.not_empty().values()] == [
+        side.runs() for side in one_by_one.not_empty().values()
+    ]
+
+
+def test_the_usual_sketches_have_a_row() -> None:
+    """Also with zeros, buckets left out, counts of several widths, or few values beside many."""
+    rows = SketchRows()
+    usual = [[0.1, 0.2, 0.0], [0.1] * 300 + [5.0], [0.001, 10.0]]
+    metrics = [msgspec.convert(histogram(values), record.Histogram, strict=False) for values in usual]
+    row = rows.valid_row(metrics)
+    assert row is not None
+    assert row.has([metric.sketch for metric in metrics])
+    few = [msgspec.convert(histogram([0.1]), record.Histogram, strict=False)] * 3
+    assert rows.valid_row(few) is not None
+
+
+def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
+    """A sketch that spans thousands of buckets with a few values is added up by itself."""
+    values = [1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]
+    metric = msgspec.convert(histogram(values), record.Histogram, strict=False)
+    assert SketchRows().valid_row([metric]) is None
