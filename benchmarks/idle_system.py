@@ -5,8 +5,8 @@ Memory is the sum of the proportional set sizes of all processes at the end of t
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -33,4 +33,6 @@ def _usages(pids: dict[str, int]) -> dict[str, Usage]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else ".tallystream"))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle_system", description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path, default=Path(".tallystream"), help="the folder of its data")
+    main(parser.parse_args().data)

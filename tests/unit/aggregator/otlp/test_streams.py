@@ -222,7 +222,10 @@ def newest_sums(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def summed(*values: bytes, partitions: int = 1) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the sums of records. They are those of verify, and those of a table that is made again from the rows."""
+    """Return the sums of records. They are those of verify, and those of a table that is made again from the rows.
+
+    The bytes that both count are the same.
+    """
     records = [Record(TOPIC, n % partitions, n, APPEND_MS, None, value) for n, value in enumerate(values)]
     table, latest = Table(State(), SETTINGS), LatestRows()
     for row in run(table, records).rows:
@@ -230,6 +233,8 @@ def summed(*values: bytes, partitions: int = 1) -> dict[tuple[str, str], dict[st
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     for one in sorted(records, key=lambda one: one.partition):
         replay.apply(one.partition_name, one.timestamp_ms, one.key, one.value)
+    (shard,) = replay._shards
+    assert {app or None: used for app, used in shard.room._bytes.items() if used} == table._rows.size._used
     table.publish_all()
     totals = table.outputs().totals
     replayed = replay.sums()
