@@ -5,6 +5,7 @@ A query reads Kafka and writes to no store, as fast as it can, first without the
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -101,4 +102,5 @@ def show(what: str, ms: list[float]) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.spark_monitor", description=__doc__).parse_args()
     main()
