@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream import record
-from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, TOTAL, TYPES, Field
+from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, QUANTILES, TOTAL, TYPES, Field
 from tallystream_aggregator import sums
 from tallystream_aggregator.instances import INSTANCES
 from tallystream_aggregator.table.arithmetic import sketches
@@ -48,7 +48,7 @@ _OF_OPERATION: dict[int, Callable[[], SumOrExtreme]] = {
 }
 _NEW_CELLS = {kind: [_OF_OPERATION[operation] for _, operation, _ in cells] for kind, cells in _CELLS.items()}
 DISTRIBUTIONS = {"histogram", "timer"}
-_SHARES = tuple(sketches.SHARES.values())
+_SHARES = tuple(QUANTILES.values())
 _encode = msgspec.json.Encoder().encode
 
 
@@ -185,7 +185,7 @@ class PartialSum:
             row.mean = row.sum / row.number
         merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for field, value in zip(sketches.SHARES, merged.quantiles(_SHARES), strict=True):
+            for field, value in zip(QUANTILES, merged.quantiles(_SHARES), strict=True):
                 setattr(row, field, _rounded(value))
             row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
-
 Counted = tuple["Sequence[Any]", "Sequence[record.Sketch | None]"]
 """The counts of lives, None for a life without the metric, and their sketches, None for a life without one."""
 
