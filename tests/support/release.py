@@ -139,7 +139,16 @@ def main() -> None:
     (store,), (table,) = tables.stores, tables.tables
     (FOLDER / "state").write_bytes(msgspec.msgpack.encode([store.head(), *store.entries.values()]))
     (FOLDER / "rows").write_bytes(lines((key, value) for (_, key), value in tables._rows[0].rows.items()))
-    row = positions.row_of(table.state, claim=(1, 1), step=2, topics={"metrics": "id"}, begin={}, last_records={})
+    row = positions.row_of(
+        table.state,
+        claim=(1, 1),
+        step=2,
+        topics={"metrics": "id"},
+        begin={},
+        last_records={},
+        forget_after_ms=1,
+        replay_since=1,
+    )
     (FOLDER / "positions").write_bytes(positions.encode(row))
     newest = {key_of(metric): value for metric, value in tables.published}
     (FOLDER / "sums").write_bytes(lines(newest.items()))

@@ -256,18 +256,20 @@ class ShardLoop(EpochLoop):
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
         changes = table.outputs()
-        # No replay leads back to before a change of the limits: nothing tells which records had the former ones.
-        has_other_limits = last is None or last.limits != table.state.limits
-        if has_other_limits:
-            table.state.limits_since = self._claim
-        with_rows = rows or has_other_limits or self._rows_due()
+        number, forget_after_ms = 1 if last is None else last.step + 1, table.settings.forget_after_ms
+        # A replay reads partitions in another order, so in a full table other lives would have room.
+        if last is None or changes.was_full or last.forget_after_ms != forget_after_ms:
+            table.state.replay_since, rows = number, True
+        with_rows = rows or self._rows_due()
         row = row_of(
             table.state,
             claim=self._claim,
-            step=1 if last is None else last.step + 1,
+            step=number,
             topics=self._topic_ids,
             begin=by_topic({place: at for place, at in self._begin.items() if at}),
             last_records=self._last_records,
+            forget_after_ms=forget_after_ms,
+            replay_since=table.state.replay_since,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._loop.topics), row)

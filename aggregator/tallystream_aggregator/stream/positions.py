@@ -15,7 +15,6 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, OffsetAndEpoch, Place, Positions, bounds_of
 from tallystream_aggregator.stream.reading import backwards
-from tallystream_aggregator.table.state import Limits
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -86,8 +85,9 @@ def loops_of(topics: Topics, shards: int) -> list[LoopId]:
 class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
-    The table has `of` shards, and its sums have the tags `sum_tags`. `limits` are those with which the step applied its
-    records, and `limits_since` is the claim of the task that began with them; the combiner has none.
+    The table has `of` shards, and its sums have the tags `sum_tags`. The step `replay_since` has published its rows. No
+    replay begins before it: since then the table has forgotten lives after `forget_after_ms`, and was never full. The
+    combiner has neither.
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
@@ -112,8 +112,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     records: int = 0
     dead: int = 0
     stale: int = 0
-    limits: Limits | None = None
-    limits_since: Claim = (0, 0)
+    forget_after_ms: int = 0
+    replay_since: int = 0
 
     @property
     def layout(self) -> Layout:
@@ -126,7 +126,15 @@ _decode = json_decoder(PositionsRow)
 
 
 def row_of(
-    state: State, *, claim: Claim, step: int, topics: dict[str, str], begin: Offsets, last_records: LastRecords
+    state: State,
+    *,
+    claim: Claim,
+    step: int,
+    topics: dict[str, str],
+    begin: Offsets,
+    last_records: LastRecords,
+    forget_after_ms: int,
+    replay_since: int,
 ) -> PositionsRow:
     """Return the positions row of a table."""
     return PositionsRow(
@@ -142,8 +150,8 @@ def row_of(
         records=state.records,
         dead=state.dead,
         stale=state.stale,
-        limits=state.limits,
-        limits_since=state.limits_since,
+        forget_after_ms=forget_after_ms,
+        replay_since=replay_since,
     )
 
 

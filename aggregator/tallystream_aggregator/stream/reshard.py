@@ -125,7 +125,16 @@ class Resharder:
             tables,
             new,
             target,
-            lambda state: row_of(state, claim=claim, step=step, topics=topic_ids, begin=first.begin, last_records=last),
+            lambda state: row_of(
+                state,
+                claim=claim,
+                step=step,
+                topics=topic_ids,
+                begin=first.begin,
+                last_records=last,
+                forget_after_ms=self._settings.forget_after_ms,
+                replay_since=step,
+            ),
         )
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)

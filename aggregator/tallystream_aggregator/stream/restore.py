@@ -2,14 +2,16 @@
 
 The newest positions row says what is published. The table is that of the state, or else of the rows of `metrics-table`,
 which are an exact cut. From there the records up to exactly the published positions are applied in silence: what they
-give is published already. They are applied with the settings of then, which the positions row has, and the records
-after them with those of now. At the published positions the table has counted what the positions row says.
+give is published already. A step that refuses something for lack of room publishes its rows, and no replay begins
+before it. So a replay has room for all, whatever the limit is and in which order it reads several partitions. At the
+published positions the table has counted what the positions row says.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
@@ -138,8 +140,7 @@ class Restorer:
     def _from_state(self, store: Store, published: PositionsRow) -> StoredTable | None:
         """Return the stored table, or None if there is none that can be read, or one that can't lead to `published`.
 
-        That of another `metrics-table` can't, nor one from before a change of the limits: a part of the records up to
-        there had others, even if these are the same again.
+        That of another `metrics-table` can't, nor one from before the step at which a replay may begin.
         """
         try:
             stored = storage.load(store, self._settings.table)
@@ -152,9 +153,8 @@ class Restorer:
             return None
         state = stored.table.state
         topic_id = published.topics.get(self._loop.rows.topic, "")
-        is_same = (state.shards, state.sum_tags, state.topic_id) == (*self._settings.layout, topic_id)
-        has_limits = (state.limits, state.limits_since) == (published.limits, published.limits_since)
-        return stored if is_same and has_limits else None
+        wanted = (*self._settings.layout, topic_id, published.replay_since)
+        return stored if (state.shards, state.sum_tags, state.topic_id, state.replay_since) == wanted else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -179,9 +179,10 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
-        if published.limits is not None:
-            table.change_settings(table.settings.with_limits(published.limits))
-            table.state.limits_since = published.limits_since
+        if published.replay_since:
+            then = replace(table.settings, forget_after_ms=published.forget_after_ms, max_table_bytes=sys.maxsize)
+            table.change_settings(then)
+        table.state.replay_since = published.replay_since
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)

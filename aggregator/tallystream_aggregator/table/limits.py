@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.record import BOUNDS
@@ -12,7 +12,6 @@ from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.state import Limits
 
 MAX_SHARDS = 1024
 """The most shards of a table."""
@@ -62,16 +61,6 @@ class TableSettings:
     max_table_bytes: int = 2 << 30
     otlp_topics: tuple[str, ...] = ()
 
-    @property
-    def limits(self) -> Limits:
-        """Those that a start may change."""
-        return self.forget_after_ms, self.max_table_bytes
-
-    def with_limits(self, limits: Limits) -> TableSettings:
-        """Return these settings with other limits."""
-        forget_after_ms, max_table_bytes = limits
-        return replace(self, forget_after_ms=forget_after_ms, max_table_bytes=max_table_bytes)
-
 
 RECORD_SIZE = "record size"
 METRICS_PER_RECORD = "metrics per record"
@@ -112,13 +101,18 @@ class TableSize:
 
     def __init__(self, settings: TableSettings) -> None:
         self.settings = settings
+        self.was_exceeded = False
         self._used: dict[str | None, int] = {}  # by app, and that of all apps
 
     def exceeded_limit(self, app: str, more: int) -> str | None:
         """Return the limit that `more` bytes of an app exceed, or None if they exceed none."""
+        limit = None
         if self._used.get(app, 0) + more > _app_bytes(self.settings):
-            return BYTES_PER_APP
-        return BYTES_PER_TABLE if self._used.get(None, 0) + more > self.settings.max_table_bytes else None
+            limit = BYTES_PER_APP
+        elif self._used.get(None, 0) + more > self.settings.max_table_bytes:
+            limit = BYTES_PER_TABLE
+        self.was_exceeded |= limit is not None
+        return limit
 
     def add(self, app: str, more: int) -> None:
         """Count `more` bytes of an app; no longer count them if they are negative."""

@@ -21,8 +21,6 @@ LifeId = tuple[str, str, str]
 """(app, instance, life)"""
 LifeName = tuple[str, str]
 """(app, life) within an instance"""
-Limits = tuple[int, int]
-"""The settings that decide which records have an effect, and may be changed: `forget_after_ms`, `max_table_bytes`"""
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
@@ -138,9 +136,8 @@ class State(msgspec.Struct, array_like=True):
     What it has counted since it began: `stale` records, all `records`, `dead` letters, and `forgotten` lives.
 
     What it is: `shard` of `shards`, and the tags that its sums have, `sum_tags`. `topic_id` is the ID of
-    `metrics-table`, empty if it is not known: a topic that is created again has another one. `limits` are those with
-    which records are applied now, None if they are not known, and `limits_since` is the claim of the task that began
-    with them.
+    `metrics-table`, empty if it is not known: a topic that is created again has another one. No replay begins before
+    the step `replay_since`.
 
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
@@ -160,8 +157,7 @@ class State(msgspec.Struct, array_like=True):
     sum_tags: SumTags = SumTags()
     topic_id: str = ""
     removed: Removed = msgspec.field(default_factory=Removed)
-    limits: Limits | None = None
-    limits_since: tuple[int, int] = (0, 0)
+    replay_since: int = 0
 
     @property
     def out_ms(self) -> int:

@@ -50,13 +50,15 @@ _FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')
 class Changes(NamedTuple):
     """What a table has to publish: `totals` of the changed metrics, sorted; dead letters and events in record order.
 
-    A table of several shards has `shard_sums`, the partial sums of this shard, instead of totals.
+    A table of several shards has `shard_sums`, the partial sums of this shard, instead of totals. `was_full` tells
+    whether something had no room.
     """
 
     totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
-    shard_sums: list[ShardSum] = []  # noqa: RUF012 (a tuple's default is never changed)
+    shard_sums: list[ShardSum]
+    was_full: bool
 
 
 class Table:
@@ -71,7 +73,6 @@ class Table:
 
     def change_settings(self, settings: TableSettings) -> None:
         """Apply the next records with these settings."""
-        self.state.limits = settings.limits
         if settings != self.settings:
             self.settings = settings
             self._rows.change_settings(settings)
@@ -127,8 +128,8 @@ class Table:
         else:
             offsets = state.offsets_by_topic()
             totals = [partial.row(metric, out_ms, offsets) for metric, partial in changed]
-        changes = Changes(totals, self._dead, self._rows.events, shard_sums)
-        self._dead, self._rows.events = [], []
+        changes = Changes(totals, self._dead, self._rows.events, shard_sums, self._rows.size.was_exceeded)
+        self._dead, self._rows.events, self._rows.size.was_exceeded = [], [], False
         self._rows.drop_unused()
         return changes
 

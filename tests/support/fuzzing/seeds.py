@@ -113,6 +113,8 @@ def of_own_topics() -> Inputs:
         topics={"metrics": "id"},
         begin={"metrics": {"0": 3}},
         last_records={Place("metrics", 0): OffsetAndEpoch(4, 2)},
+        forget_after_ms=7,
+        replay_since=3,
     )
     yield "positions", "shard", positions.encode(row)
     row.of, row.shard, row.shards = 2, 2, {"0": {"metrics": {"0": 5}}, "1": {"metrics": {"0": 7}}}

@@ -203,6 +203,34 @@ def test_records_of_two_limits_are_never_replayed_with_one(
     assert len(direct.values("metrics-dead")) == refused
 
 
+@pytest.mark.parametrize("from_rows", [False, True])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_a_full_table_has_counted_stays_whatever_partition_is_read_first(
+    order: tuple[int, int], from_rows: bool
+) -> None:
+    """The second life has no room. A replay that reads its partition first does not take it for the one that has."""
+    direct = Direct(partitions=2, table=limited(10_000))
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        published = sum((direct.published() or {}).values())
+        if request == "read" and published == 2:
+            raise MemoryError
+        if request == "read" and published == sum(direct.cluster.partition(Place("metrics", p)).end for p in order):
+            number = published + 1
+            direct.feed(number, key=b"app-%d" % number, name=f"n{number}", place=Place("metrics", order[published]))
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        direct.loop().run_epoch(direct.store, (2, 0), 1)
+    direct.fail = lambda _: None
+    assert len(direct.values("metrics-dead")) == 1
+    direct.feed(9, key=b"app-1", name="n1", place=Place("metrics", order[0]))
+    direct.loop().run_epoch(Batch(0) if from_rows else direct.store, (3, 0), 1)
+    assert any(b'"count":9' in value for value in direct.values())
+    assert len(direct.values("metrics-dead")) == 1
+
+
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_state_from_before_limits_that_have_returned_is_not_used(partitions: int) -> None:
     """After another limit and the former one again, the state has the limits of now, not those of all that follows."""
