@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector import kafka_admin
-from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, OffsetFetcher
+from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, BrokerUnavailableError, OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
@@ -287,6 +287,20 @@ def test_a_client_without_an_answer_about_a_group_is_replaced(system: System, wh
     system.cluster.fail.clear()
     assert not state(system.run(2), "slow").stale
     assert system.clients == 3
+
+
+def test_a_client_that_never_answers_is_replaced() -> None:
+    """Its request ends at the deadline. It may still be waiting for the coordinator of a group."""
+    clients: list[AdminClient] = []
+
+    def connect() -> AdminClient:
+        clients.append(cast("AdminClient", SimpleNamespace(list_consumer_groups=lambda **_: Future[Any]())))
+        return clients[-1]
+
+    fetcher = OffsetFetcher(connect, timeout=-5, stopping=lambda: False)  # so the deadline is now
+    with pytest.raises(BrokerUnavailableError):
+        fetcher.fetch(Patterns(("*", ""), ()))
+    assert len(clients) == 2
 
 
 def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:

@@ -216,6 +216,7 @@ class OffsetFetcher:
             if self._stopping():
                 raise StoppedError
             if waiting and time.monotonic() > deadline:
+                self._admin = self._connect()
                 raise BrokerUnavailableError(f"no answer within {self._timeout:g} s")
         return requests
 
