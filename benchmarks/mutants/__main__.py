@@ -32,7 +32,7 @@ PACKAGES = {
             "tests/unit/aggregator/stream/test_[cho]*.py",
             "tests/unit/aggregator/stream/test_kafka*.py",
             "tests/unit/aggregator/stream/test_loop.py",
-            "tests/unit/aggregator/stream/test_loop_[er]*.py",
+            "tests/unit/aggregator/stream/test_loop_[ert]*.py",
             "tests/unit/aggregator/stream/test_[rst]*.py",
         ],
     ),
