@@ -101,7 +101,7 @@ class TableSize:
 
     def __init__(self, settings: TableSettings) -> None:
         self.settings = settings
-        self.was_exceeded = False
+        self.was_full = False
         self._used: dict[str | None, int] = {}  # by app, and that of all apps
 
     def exceeded_limit(self, app: str, more: int) -> str | None:
@@ -111,7 +111,7 @@ class TableSize:
             limit = BYTES_PER_APP
         elif self._used.get(None, 0) + more > self.settings.max_table_bytes:
             limit = BYTES_PER_TABLE
-        self.was_exceeded |= limit is not None
+        self.was_full |= limit is not None
         return limit
 
     def add(self, app: str, more: int) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
+from tallystream_aggregator.table.arithmetic.waiting import Waiting
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
-from tallystream_aggregator.table.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

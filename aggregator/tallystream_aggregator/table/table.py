@@ -128,8 +128,8 @@ class Table:
         else:
             offsets = state.offsets_by_topic()
             totals = [partial.row(metric, out_ms, offsets) for metric, partial in changed]
-        changes = Changes(totals, self._dead, self._rows.events, shard_sums, self._rows.size.was_exceeded)
-        self._dead, self._rows.events, self._rows.size.was_exceeded = [], [], False
+        changes = Changes(totals, self._dead, self._rows.events, shard_sums, self._rows.size.was_full)
+        self._dead, self._rows.events, self._rows.size.was_full = [], [], False
         self._rows.drop_unused()
         return changes
 

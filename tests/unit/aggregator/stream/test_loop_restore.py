@@ -231,33 +231,6 @@ def test_what_a_full_table_has_counted_stays_whatever_partition_is_read_first(
     assert len(direct.values("metrics-dead")) == 1
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-def test_a_state_from_before_limits_that_have_returned_is_not_used(partitions: int) -> None:
-    """After another limit and the former one again, the state has the limits of now, not those of all that follows."""
-    little, much = limited(10_000), limited(80_000)
-    direct = Direct(partitions=partitions, table=little)
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
-
-    def fail(request: str) -> None:
-        published, end = sum((direct.published() or {}).values()), direct.cluster.partition(METRICS).end
-        if request != "read" or published < end:
-            return
-        if end == killed_at:
-            raise MemoryError
-        direct.feed(end + 1, key=b"app-%d" % (end + 1), name=f"n{end + 1}")
-
-    for killed_at, settings in ((2, much), (3, little)):
-        direct.table, direct.fail = settings, fail
-        with pytest.raises(MemoryError):
-            direct.loop().run_epoch(direct.store, (killed_at, 0), 1)
-    direct.fail = lambda _: None
-    assert len(direct.values("metrics-dead")) == 1
-    direct.feed(5, key=b"app-2", name="n2")
-    direct.loop().run_epoch(direct.store, (4, 0), 1)
-    assert any(b'"count":5' in value for value in direct.values())
-    assert len(direct.values("metrics-dead")) == 1
-
-
 class Unchecked(Restorer):
     """Takes every table, without asking what is published and what it has counted."""
 
