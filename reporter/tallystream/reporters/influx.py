@@ -35,11 +35,10 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
-    return f"{influx_name(metric.name)}{suffix} {fields} {ts_ms}"
+    return f"{_measurement(metric.name)}{suffix} {fields} {ts_ms}"
 
 
-def influx_name(name: str) -> str:
-    """Return the name of a measurement, escaped."""
+def _measurement(name: str) -> str:
     escaped = _escape(name, _MEASUREMENT)
     return "_" + escaped if escaped[:1] in ("", "#") else escaped
 
