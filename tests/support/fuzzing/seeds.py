@@ -160,11 +160,24 @@ def of_servers() -> Inputs:
 
 
 PATHS = (
-    *("/metrics", "/healthz", "/readyz", "/v1/groups", "/v1/groups/billing", "/v1/groups/gr%C3%B6%C3%9Fe%20%2F%201"),
-    *("/v1/groups?AT", "/v1/groups/audit?AT", "/v1/sums", "/v1/sums?app=billing&name=*.proc*", "/v1/sums?AT&app="),
+    *(
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/v1/groups",
+        "/v1/groups?group=billing",
+        "/v1/groups?group=gr%C3%B6%C3%9Fe%20%2F%201",
+    ),
+    *(
+        "/v1/groups?AT",
+        "/v1/groups?group=audit&AT",
+        "/v1/sums",
+        "/v1/sums?app=billing&name=*.proc*",
+        "/v1/sums?AT&app=",
+    ),
     *("/v1/instances?app=billing", "/v1/instances?app=billing&metric=billing.processed&AT", "/v1/compare"),
     *("/v1/compare?processed=billing.processed", "/v1/compare?sent=shop&processed=billing.processed&AT"),
-    *("/v1/compare?group=billing", "/v1/problems", "/v1/nothing?x=%ff", "//host/v1/groups/[a", "/v1/sums?name=[a-"),
+    *("/v1/compare?group=billing", "/v1/problems", "/v1/nothing?x=%ff", "//host/v1/[a", "/v1/sums?name=[a-"),
 )
 
 
