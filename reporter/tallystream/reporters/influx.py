@@ -66,28 +66,6 @@ def _checked_token(token: object) -> str:
     return text
 
 
-def post(scheme: str, address: str, path: str, data: bytes, *, headers: Mapping[str, str], timeout: float) -> None:
-    """Write points. A redirect is a refusal: it is not followed, since its target would get the token or the password.
-
-    Raises:
-        OSError: InfluxDB can't be reached.
-        TallystreamError: it returned anything but "no content", its answer to what it has written.
-    """
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # slow to import
-
-    connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(address, timeout=timeout)
-    try:
-        connection.request("POST", path, data, headers)
-        response = connection.getresponse()
-        body = response.read(500).decode(errors="replace")
-    except HTTPException as error:
-        raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
-    finally:
-        connection.close()
-    if response.status != 204:
-        raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")
-
-
 class InfluxReporter(LocalReporter):
     """Writes each snapshot to InfluxDB: one point for each metric, with the time in milliseconds.
 
@@ -138,5 +116,22 @@ class InfluxReporter(LocalReporter):
         ]
         data = "\n".join(line for line in lines if line).encode()
         if data:
-            post(self._scheme, self._address, self._path, data, headers=self._headers, timeout=self._timeout)
+            self._post(data)
         return len(data)
+
+    def _post(self, data: bytes) -> None:
+        """Write points. A redirect is a refusal: it is not followed, since its target would get the token."""
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection  # slow to import
+
+        kind = HTTPSConnection if self._scheme == "https" else HTTPConnection
+        connection = kind(self._address, timeout=self._timeout)
+        try:
+            connection.request("POST", self._path, data, self._headers)
+            response = connection.getresponse()
+            body = response.read(500).decode(errors="replace")
+        except HTTPException as error:
+            raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
+        finally:
+            connection.close()
+        if response.status != 204:
+            raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")

@@ -55,9 +55,12 @@ class LagApi:
 
     def metrics(self) -> Response:
         """Return the lag in Prometheus' text format; 503 before the first round, or if the newest one is too old."""
-        newest, problem = self._newest, self._outdated()
-        if problem is not None or newest is None:
-            return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
+        newest = self._newest
+        if newest is None:
+            return Response(503, "text/plain; charset=utf-8", "no round has finished yet\n")
+        age_s = self._clock() - newest.ts_ms / 1000
+        if age_s > self._max_wait_s:
+            return Response(503, "text/plain; charset=utf-8", f"the broker last answered {age_s:.0f} s ago\n")
         return exposition(newest.states, newest.bounds, newest.ts_ms, newest.records)
 
     def health(self) -> Response:
@@ -82,13 +85,6 @@ class LagApi:
             return route(parts.query)
         routes = ", ".join([*self._routes, "/metrics", "/healthz", "/readyz"])
         return json_response(404, {"error": f"there is no {parts.path}; there are {routes}"})
-
-    def _outdated(self) -> str | None:
-        """Return why there are no current results; None if there are."""
-        if self._newest is None:
-            return "no round has finished yet"
-        age_s = self._clock() - self._newest.ts_ms / 1000
-        return None if age_s <= self._max_wait_s else f"the broker last answered {age_s:.0f} s ago"
 
 
 @contextmanager
