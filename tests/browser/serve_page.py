@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.page import PageSettings, run
-from tallystream_dashboards.page.server import password
+from tallystream_dashboards.page.server.access import password_of
 
 if __name__ == "__main__":
     store, ready = sys.argv[1:]
-    secret = password.from_environment()
+    secret = password_of(os.environ)
     settings = PageSettings(
         store=StoreSettings.parse(store),
         port=0,
