@@ -146,7 +146,7 @@ def main() -> None:
         topics={"metrics": "id"},
         begin={},
         last_records={},
-        forget_after_ms=1,
+        settings=table.settings,
         replay_since=1,
     )
     (FOLDER / "positions").write_bytes(positions.encode(row))

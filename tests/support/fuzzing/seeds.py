@@ -24,6 +24,7 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.stream import positions
 from tallystream_aggregator.stream.broker import OffsetAndEpoch, Place
+from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table.combiners import encode
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 
@@ -113,7 +114,7 @@ def of_own_topics() -> Inputs:
         topics={"metrics": "id"},
         begin={"metrics": {"0": 3}},
         last_records={Place("metrics", 0): OffsetAndEpoch(4, 2)},
-        forget_after_ms=7,
+        settings=TableSettings(forget_after_ms=7, otlp_topics=("otlp",)),
         replay_since=3,
     )
     yield "positions", "shard", positions.encode(row)
