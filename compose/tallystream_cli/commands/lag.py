@@ -45,14 +45,14 @@ def page(
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.page import PageSettings, run
-    from tallystream_dashboards.page.server.access import password_of
+    from tallystream_dashboards.page.server import password
 
     settings = PageSettings(
         store=StoreSettings.parse(store).require_readable(),
         port=port,
         address=address,
         refresh_s=refresh,
-        password=password_of(os.environ),
+        password=password.from_environment(),
         ready_file=ready_file,
         grafana_url=grafana_url,
         grafana_uid_prefix=uid_prefix,
