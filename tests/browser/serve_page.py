@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.page import PageSettings, run
-from tallystream_dashboards.page.server.access import password_of
+from tallystream_dashboards.page.server import password
 
 if __name__ == "__main__":
     store, ready = sys.argv[1:]
-    secret = password_of(os.environ)
+    secret = password.from_environment()
     settings = PageSettings(
         store=StoreSettings.parse(store),
         port=0,

@@ -194,13 +194,14 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
 class Collecting:
     """A collector of one group, by a clock that the test advances, so that a group that stopped is seen at once."""
 
-    def __init__(self, admin: AdminClient, group: str) -> None:
+    def __init__(self, admin: AdminClient, group: str, *, assigned_only: bool = False) -> None:
         self._now = time.time()
         self._tracker = LagTracker(
             OffsetFetcher(lambda: admin, timeout=30, stopping=lambda: False, clock=lambda: self._now),
             Patterns((group,)),
             Rules(window_s=100),
             clock=lambda: self._now,
+            assigned_only=assigned_only,
         )
 
     def state(self) -> GroupState:
@@ -263,7 +264,7 @@ def test_offsets_that_retention_deleted_are_named(broker: KafkaBroker, admin: Ad
 
 
 def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """Records of other applications in it are a warning that says why."""
+    """Records of other applications in it are a warning that says why, and an option leaves the topic out."""
     old, new, group = topic_prefix + "old", topic_prefix + "new", topic_prefix + "moved"
     for topic in (old, new):
         fill(broker, admin, topic, partitions=1, records=3)
@@ -273,6 +274,8 @@ def test_a_topic_that_the_group_left(broker: KafkaBroker, admin: AdminClient, to
         assert len(read) == 3
         consumer.commit(read[-1], asynchronous=False)
         state = Collecting(admin, group).state()
+        without = Collecting(admin, group, assigned_only=True).state()
     found = {one.topic: one.evaluation for one in state.partitions}
     assert (found[new].status, found[old].status, state.evaluation.status) == (Status.OK, Status.WARN, Status.WARN)
     assert "no member has this partition" in found[old].reason
+    assert ([one.topic for one in without.partitions], without.evaluation.status) == ([new], Status.OK)

@@ -256,9 +256,9 @@ class ShardLoop(EpochLoop):
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
         changes = table.outputs()
-        number, forget_after_ms = 1 if last is None else last.step + 1, table.settings.forget_after_ms
+        number, settings = 1 if last is None else last.step + 1, table.settings
         # A replay reads partitions in another order, so in a full table other lives would have room.
-        if last is None or changes.was_full or last.forget_after_ms != forget_after_ms:
+        if last is None or changes.was_full or last.settings(settings) != settings:
             table.state.replay_since, rows = number, True
         with_rows = rows or self._rows_due()
         row = row_of(
@@ -268,7 +268,7 @@ class ShardLoop(EpochLoop):
             topics=self._topic_ids,
             begin=by_topic({place: at for place, at in self._begin.items() if at}),
             last_records=self._last_records,
-            forget_after_ms=forget_after_ms,
+            settings=settings,
             replay_since=table.state.replay_since,
         )
         step = Step(changes, table.rows() if with_rows else [], row)

@@ -17,7 +17,7 @@ class CollectCommand(o.Sections):
 
     sections = {  # noqa: RUF012 (a constant of the class)
         "Store": ("store", "retention_days", "full_hours"),
-        "Groups and rounds": ("interval", "include", "exclude", "ready_file"),
+        "Groups and rounds": ("interval", "include", "exclude", "assigned_only", "ready_file"),
         "Status": ("window", "stop_after", "allowed_lag", "warn_age", "err_age"),
         "Kafka and security": ("bootstrap_servers", "kafka"),
         "For programs": ("http_port", "http_address"),
@@ -46,14 +46,14 @@ def page(
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.page import PageSettings, run
-    from tallystream_dashboards.page.server.access import password_of
+    from tallystream_dashboards.page.server import password
 
     settings = PageSettings(
         store=StoreSettings.parse(store).require_readable(),
         port=port,
         address=address,
         refresh_s=refresh,
-        password=password_of(os.environ),
+        password=password.from_environment(),
         ready_file=ready_file,
         grafana_url=grafana_url,
         grafana_uid_prefix=uid_prefix,
@@ -124,6 +124,12 @@ def lag_collect(
         list[str] | None,
         typer.Option(metavar="PATTERN", help="A shell pattern of groups to leave out; repeatable."),
     ] = None,
+    assigned_only: Annotated[
+        bool,
+        typer.Option(
+            "--assigned-only", help="Leave out topics of which no member has a partition, if members have others."
+        ),
+    ] = False,
     window: o.Window = 120.0,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = 0,
@@ -154,6 +160,7 @@ def lag_collect(
         include=tuple(include or ("*",)),
         exclude=tuple(exclude or ()),
         rules=Rules(window, allowed_lag, stop_after, warn_age, err_age),
+        assigned_only=assigned_only,
         full_hours=full_hours,
         http_port=http_port,
         http_address=http_address,

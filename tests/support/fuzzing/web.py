@@ -6,6 +6,7 @@ import asyncio
 import io
 from functools import cache
 from typing import Any, cast
+from unittest import mock
 
 from support.fuzzing import stores
 from support.fuzzing.stores import NOW_MS, empty_path, history
@@ -15,6 +16,7 @@ from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.page.server.access import AccessMiddleware
+from tallystream_dashboards.page.server.password import Attempts
 from tallystream_dashboards.store_api import routes
 
 
@@ -129,4 +131,7 @@ def _page() -> AccessMiddleware:
         """Do not sleep."""
 
     hosts = AllowedHosts("127.0.0.1", has_password=False, env={})
-    return AccessMiddleware(app, password="open sesame", hosts=hosts, clock=lambda: NOW_MS / 1000, sleep=sleep)
+    attempts = mock.Mock(spec=Attempts, wait_s=lambda _address: 0.0)
+    return AccessMiddleware(
+        app, password="open sesame", hosts=hosts, attempts=attempts, clock=lambda: NOW_MS / 1000, sleep=sleep
+    )

@@ -11,18 +11,10 @@ from urllib.parse import urlencode
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.http_server import HOSTS_ENV as HOSTS
 from tallystream_aggregator.http_server import AllowedHosts
-from tallystream_dashboards.page.server.access import (
-    COOKIE_MAX_AGE_S,
-    ENV,
-    HEALTH,
-    MAX_BODY,
-    AccessMiddleware,
-    log,
-    password_of,
-)
+from tallystream_dashboards.page.server.access import COOKIE_MAX_AGE_S, HEALTH, MAX_BODY, AccessMiddleware
+from tallystream_dashboards.page.server.password import ENV, MAX_ADDRESSES, Attempts, from_environment
 
 Message = Any
 
@@ -33,10 +25,12 @@ class Server:
     def __init__(self, password: str = "open sesame", hosts: AllowedHosts | None = None) -> None:
         self.now, self.slept = 1_700_000_000.0, 0.0
         self.reached: list[str] = []
+        attempts = Attempts(clock=lambda: self.now)
         self.middleware = AccessMiddleware(
             self.app,
             password=password,
             hosts=hosts or AllowedHosts("127.0.0.1", has_password=bool(password), env={}),
+            attempts=attempts,
             clock=lambda: self.now,
             sleep=self.sleep,
         )
@@ -44,18 +38,13 @@ class Server:
     async def sleep(self, seconds: float) -> None:
         """Add up the seconds without sleeping."""
         self.slept += seconds
-        await asyncio.sleep(0)
 
     async def app(self, scope: Message, _receive: Message, send: Message) -> None:
         """Answer each request that reaches the application."""
         self.reached.append(scope["path"])
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
-    def ask(self, method: str, path: str = "/", **options: Any) -> tuple[int, dict[str, str], str]:
-        """Return the answer to one request."""
-        return asyncio.run(self.answer(method, path, **options))
-
-    async def answer(
+    def ask(
         self,
         method: str,
         path: str = "/",
@@ -85,7 +74,7 @@ class Server:
             "client": (address, 1),
             "server": ("page", 80),
         }
-        await self.middleware(request | scope, receive, send)
+        asyncio.run(self.middleware(request | scope, receive, send))
         if sent[0]["type"] == "websocket.close":
             return 403, {}, ""
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -165,29 +154,40 @@ def test_a_wrong_password_is_refused() -> None:
         assert (status, "That is not the password." in page, "set-cookie" in headers) == (401, True, False)
 
 
-def test_attempts_are_limited() -> None:
-    """Of 200 attempts at once five are checked, a second apart. Then a right password is accepted at once."""
+def test_attempts_are_limited_for_each_address() -> None:
+    """Of 200 attempts at once six are checked, a second apart. Another address does not wait."""
     server = Server()
+    answers = [server.log_in(f"guess {number}")[0] for number in range(200)]
+    assert (answers.count(401), answers.count(429), server.slept) == (6, 194, 15)
+    assert server.log_in("open sesame")[0] == 429, "the password is not checked"
+    server.slept = 0
+    assert (server.log_in("open sesame", address="10.0.0.2")[0], server.slept) == (303, 0)
+    server.now += 10
+    assert (server.log_in("open sesame")[0], server.slept) == (303, 0)
 
-    async def guess() -> list[int]:
-        return await asyncio.gather(*(server.answer("POST", body=b"password=guess") for _ in range(200)))
 
-    answers = [status for status, _, _ in asyncio.run(guess())]
-    assert (answers.count(401), answers.count(429), server.slept) == (5, 195, 5)
-    assert (server.log_in("open sesame")[0], server.slept) == (303, 5)
-
-
-def test_wrong_passwords_are_logged_without_them(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One is logged a minute, with its address."""
-    monkeypatch.setattr(log, "filters", [RateLimitFilter()])
+def test_wrong_passwords_are_logged_without_them(caplog: pytest.LogCaptureFixture) -> None:
+    """The first is logged immediately with its address, the others once a minute with their number."""
     caplog.set_level(logging.DEBUG, logger="tallystream")
     server = Server()
     for number in range(100):
         server.log_in("hunter2", address=f"10.0.2.{number}")
-    server.log_in("open sesame")
     assert caplog.messages == ["the page refused a wrong password, the last from 10.0.2.0"]
+    server.now += 60
+    server.log_in("hunter2", address="2001:db8::1:2:3:4")
+    server.log_in("open sesame")
+    assert caplog.messages[1:] == ["the page refused 100 wrong passwords, the last from 2001:db8::/64"]
+    assert not [text for text in caplog.text.split() if "hunter2" in text or "sesame" in text]
+
+
+def test_an_ipv6_network_is_one_address() -> None:
+    """The 2**64 IPv6 addresses of a host count as one. The number of remembered addresses is limited."""
+    attempts = Attempts(clock=lambda: 0.0)
+    assert [attempts.wait_s(f"2001:db8::{number}") for number in range(3)] == [0, 1, 2]
+    for number in range(MAX_ADDRESSES + 10):
+        assert attempts.wait_s(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}") == 0
+    assert attempts.wait_s("2001:db8::9") == 0
+    assert attempts.wait_s("10.0.39.16") == 1
 
 
 def test_an_incomplete_form_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_wrong_password_file_is_an_error(tmp_path: Path) -> None:
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(ConfigError, match=remedy) as error:
-            password_of({f"{ENV}_FILE": str(path)})
+            from_environment({f"{ENV}_FILE": str(path)})
         assert str(error.value).startswith("TALLYSTREAM_PAGE_PASSWORD_FILE: ")
         assert "secret" not in str(error.value)
 

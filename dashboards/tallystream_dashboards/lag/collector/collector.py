@@ -67,6 +67,7 @@ def run(
             settings.patterns,
             settings.rules,
             clock=time.time,
+            assigned_only=settings.assigned_only,
         )
         # Without permission to read the store, the history can't be loaded or downsampled, and nothing is compared.
         may_read = _load(tracker, reader)

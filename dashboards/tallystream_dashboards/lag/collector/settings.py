@@ -45,6 +45,7 @@ class CollectSettings:
         include: shell patterns of the group names to collect.
         exclude: shell patterns of the group names to leave out, which take precedence over `include`.
         rules: the rules of the statuses.
+        assigned_only: leave out topics of which no member has a partition, if the group's members have others.
         full_hours: older history is downsampled to one round in five minutes; 0 keeps every round.
         http_port: the port of `/metrics`, `/v1/…`, `/healthz` and `/readyz`; 0: a free one; None: none.
         http_address: the address to serve them on; they have no password.
@@ -61,6 +62,7 @@ class CollectSettings:
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     rules: Rules = field(default_factory=Rules)
+    assigned_only: bool = False
     full_hours: float = 24.0
     http_port: int | None = None
     http_address: str = "127.0.0.1"

@@ -70,6 +70,7 @@ class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
     It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
+    `assigned_only` leaves out topics of which no member has a partition, if the group's members have others.
     """
 
     def __init__(
@@ -79,11 +80,13 @@ class LagTracker:
         rules: Rules,
         *,
         clock: Callable[[], float],
+        assigned_only: bool = False,
     ) -> None:
         self._broker = broker
         self._patterns = patterns
         self._rules = rules
         self._clock = clock
+        self._assigned_only = assigned_only
         self._open_from: dict[PartitionId, int] = {}
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
@@ -102,6 +105,8 @@ class LagTracker:
         began = self._clock()
         known = {name for name, state in self._groups.items() if not state.gone}
         offsets = self._broker.fetch(self._patterns, known)
+        if self._assigned_only:
+            offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
         if offsets.ts_ms < self._newest_ms:
             self._begin_again(offsets.ts_ms)
         self._add_ends(offsets)
@@ -265,3 +270,7 @@ class LagTracker:
             self._samples[key] = OffsetSamples(self._rules.window_ms)
         self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
         return self._samples[key]
+
+
+def _without_left(group: GroupOffsets) -> GroupOffsets:
+    return replace(group, partitions=tuple(one for one in group.partitions if not one.left))

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 import time
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
-from tallystream.errors import ConfigError
-from tallystream.log_throttle import RateLimitFilter
-from tallystream_aggregator.sinks.http import secret_file
+from tallystream_dashboards.page.server.password import CONTENT_POLICY, MAX_WAIT_S, Attempts, login_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+    from collections.abc import Awaitable, Callable, MutableMapping
 
     from tallystream_aggregator.http_server import AllowedHosts
 
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
-ENV = "TALLYSTREAM_PAGE_PASSWORD"
 HEALTH = "/_stcore/health"
 POLICY_VIOLATION = 1008
 """The status code of a WebSocket that is refused (RFC 6455)."""
@@ -38,35 +33,6 @@ MAX_BODY = 4096
 """The maximum size of the login form in bytes."""
 BODY_TIMEOUT_S = 10.0
 """The timeout for the login form, in seconds."""
-PAUSE_S = 1.0
-"""How long after a wrong password the next one is checked, in seconds."""
-MAX_WAITING = 5
-"""While so many passwords wait for their check, further ones are refused without one."""
-
-CONTENT_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'none'"
-)
-
-_PAGE = Path(__file__).with_name("login.html").read_text(encoding="utf-8")
-
-log = logging.getLogger(__name__)
-log.addFilter(RateLimitFilter())
-
-
-def password_of(env: Mapping[str, str]) -> str:
-    """Return the password from the environment, or from the file that it names; empty: no password.
-
-    Raises:
-        ConfigError: the file can't be read, is empty, or is not UTF-8.
-    """
-    variable = f"{ENV}_FILE"
-    path = env.get(variable)
-    if not path:
-        return env.get(ENV, "")
-    password = secret_file(variable, env)
-    if not password:
-        raise ConfigError(variable, path, "it is empty: write the password into it")
-    return password
 
 
 class AccessMiddleware:
@@ -81,8 +47,9 @@ class AccessMiddleware:
         app: the application that is served after the login.
         password: the password; empty: no login.
         hosts: the hosts that requests may name.
+        attempts: limits the rate of attempts of each address.
         clock: returns epoch seconds, for the expiry of cookies.
-        sleep: waits after a wrong password.
+        sleep: delays an attempt.
     """
 
     def __init__(
@@ -91,12 +58,13 @@ class AccessMiddleware:
         *,
         password: str,
         hosts: AllowedHosts,
+        attempts: Attempts | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._app, self._clock, self._sleep, self._hosts = app, clock, sleep, hosts
         self._password = password.encode()
-        self._checking, self._waiting = asyncio.Lock(), 0
+        self._attempts = attempts or Attempts()
         self._key = _key(self._password)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -120,7 +88,7 @@ class AccessMiddleware:
         elif path == HEALTH or self._is_logged_in(scope):
             await self._app(scope, receive, send)
         elif path == "/":
-            await _respond(send, HTTPStatus.OK, _login_page())
+            await _respond(send, HTTPStatus.OK, login_page())
         else:
             await _respond(send, HTTPStatus.UNAUTHORIZED, "Log in at / first.")
 
@@ -144,15 +112,16 @@ class AccessMiddleware:
         except TimeoutError:
             await _respond(send, HTTPStatus.REQUEST_TIMEOUT, "The login form did not arrive in time.")
             return
-        if self._waiting >= MAX_WAITING:
-            retry = f"{PAUSE_S * MAX_WAITING:g}"
-            message = f"Too many attempts: try again in {retry} s."
-            await _respond(send, HTTPStatus.TOO_MANY_REQUESTS, _login_page(message), retry_after=retry)
+        address = (scope.get("client") or ("", 0))[0]
+        wait_s = self._attempts.wait_s(address)
+        if wait_s is None:
+            message = f"Too many attempts from your address: try again in {MAX_WAIT_S:g} s."
+            await _respond(send, HTTPStatus.TOO_MANY_REQUESTS, login_page(message), retry_after=f"{MAX_WAIT_S:g}")
             return
-        if not await self._is_password(password):
-            address = (scope.get("client") or ("an unknown address", 0))[0]
-            log.warning("%s, the last from %s", "the page refused a wrong password", address)
-            await _respond(send, HTTPStatus.UNAUTHORIZED, _login_page("That is not the password."))
+        await self._sleep(wait_s)
+        if not hmac.compare_digest(password, self._password):
+            self._attempts.failed(address)
+            await _respond(send, HTTPStatus.UNAUTHORIZED, login_page("That is not the password."))
             return
         # Redirect to the page itself, never to the path of the request: `//host` would be another server.
         query = scope["query_string"].decode("latin-1")
@@ -165,18 +134,6 @@ class AccessMiddleware:
             location=f"/?{query}" if query else "/",
             set_cookie=f"{cookie}; Max-Age={COOKIE_MAX_AGE_S}; Path=/; HttpOnly; SameSite=Lax{secure}",
         )
-
-    async def _is_password(self, password: bytes) -> bool:
-        """Check one password at a time, and pause after a wrong one, so that guessing takes long."""
-        self._waiting += 1
-        try:
-            async with self._checking:
-                is_right = hmac.compare_digest(password, self._password)
-                if not is_right:
-                    await self._sleep(PAUSE_S)
-                return is_right
-        finally:
-            self._waiting -= 1
 
 
 def _key(password: bytes) -> bytes:
@@ -204,11 +161,6 @@ async def _read_password(receive: Receive) -> bytes:
     if len(body) > MAX_BODY:
         return b""
     return parse_qs(body.decode("latin-1")).get("password", [""])[0].encode()
-
-
-def _login_page(message: str = "") -> str:
-    """Return the login page, with the sentence `message` above the field. `message` is not escaped."""
-    return _PAGE.replace("<!-- message -->", f'<p role="alert">{message}</p>' if message else "")
 
 
 async def _respond(send: Send, status: HTTPStatus, body: str, **headers: str) -> None:
