@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -302,63 +300,21 @@ def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
     return answer.status, json.loads(answer.text)
 
 
-def test_groups_are_served_as_json(tmp_path: Path) -> None:
-    """There are all groups and one group by its quoted name. For another path the answer lists all."""
-    api = LagApi(2, lambda: LocalStore(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
-    assert get(api, "/v1/groups")[0] == 503
-    assert api.metrics().status == 503
-    api.publish(newest())
-    status, content = get(api, "/v1/groups")
-    assert status == 200
-    assert [(one["group"], one["gone"], one["lag"]) for one in content["groups"]] == [  # type: ignore[attr-defined]
-        ("gone", True, 9),
-        ("a group", False, 9),
-        ("well", False, 0),
-    ]
-    status, one = get(api, "/v1/groups/a%20group")
-    assert (status, one["seconds"], one["exact"], one["uncommitted_records"]) == (200, 4.0, False, 3)
-    assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
-    assert get(api, "/v1/groups/nobody")[0] == 404
-    status, other = get(api, "/v2/groups")
-    assert status == 404
-    assert str(other["error"]).startswith("there is no /v2/groups; there are /v1/groups, /v1/groups/GROUP")
-    assert api.metrics().status == 200
-    api.publish(replace(newest(), ts_ms=T0 + 5000))
-    assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text
-
-
-def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
-    """`?at=` returns the lag at that time. A text that is not a time is refused with 400 and an error."""
-    store, rounds = LocalStore(tmp_path / "s.db", retention_ms=0), Rounds()
-    for number in range(60):
-        store.write(rounds.points(round_of(group("g", (0, number))), T0 + number * 1000))
-    store.close()
-    api = LagApi(2, lambda: LocalStore(tmp_path / "s.db"))
-    then = "2023-11-14T22:15:30"  # T0 is 22:15:00
-    assert get(api, f"/v1/groups/g?at={then}")[1]["lag"] == 30
-    assert get(api, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]
-    status, content = get(api, "/v1/groups/g?at=noon")
-    assert (status, "'noon'" in str(content["error"])) == (400, True)
-
-
-def test_a_store_that_cannot_be_read_is_an_error() -> None:
-    """The answer is 503 with the reason, for an unavailable store and for one that may not be read."""
-    refused = ConfigError("INFLUXDB_TOKEN", "***", "give a token that may read")
-    for error in (SinkUnavailableError("no answer"), refused):
-        api = LagApi(2, Mock(side_effect=error))
-        assert get(api, "/v1/groups?at=2026-11-20T03:12") == (503, {"error": str(error)})
-
-
-def test_an_invalid_path_is_refused() -> None:
-    """Any path in a request gets an answer."""
-    api = LagApi(2, lambda: pytest.fail("the store was opened"))
+def test_another_path_is_refused_with_the_list_of_all() -> None:
+    """Any path in a request gets an answer, also one that is not valid."""
+    api = LagApi(2, {"/v1/sums": lambda _: pytest.fail("the sums were read")})
+    assert get(api, "/v2/sums") == (
+        404,
+        {"error": "there is no /v2/sums; there are /v1/sums, /metrics, /healthz, /readyz"},
+    )
     assert get(api, "http://[/v1/groups")[0] == 400
 
 
 def test_an_old_round_is_not_served_as_current() -> None:
     """If the broker has not answered for a minute, there are no metrics. Health depends on the last round."""
     now = T0 / 1000
-    api = LagApi(2, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    api = LagApi(2, {}, monotonic=lambda: now, clock=lambda: now)
+    assert api.metrics().status == 503
     api.publish(newest())
     api.finished(succeeded=True)
     assert (api.metrics().status, api.health().status, api.readiness().status) == (200, 200, 200)
@@ -371,7 +327,7 @@ def test_an_old_round_is_not_served_as_current() -> None:
 def test_a_collector_is_well_until_its_first_round_is_late() -> None:
     """It is not ready before one has reached the broker and the store, and /metrics has no numbers."""
     now = 50.0
-    api = LagApi(20, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    api = LagApi(20, {}, monotonic=lambda: now, clock=lambda: now)
     assert (api.metrics().status, api.health().status, api.readiness().status) == (503, 200, 503)
     now += 60
     assert api.health().status == 200

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import record_reader
 from support.buckets import buckets
 from support.fuzz import examples
 from support.replayed import Replayed, TopicRecord, replay
@@ -257,7 +256,7 @@ def test_an_unusual_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> 
 def read(value: object) -> sketches.Bins | None:
     """Return the buckets that verify reads, or None if it refuses them."""
     try:
-        found = msgspec.convert(value, record_reader.Sketch)
+        found = msgspec.convert(value, record.Sketch)
         sketches.number_of(found)
     except ValueError:
         return None
