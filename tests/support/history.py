@@ -65,10 +65,10 @@ class Truth:
             rows.clear()
             return gone
         before = rows.get((record["life"], record["part"]), {"count": 0})
-        row = record["instance"], record["life"], record["part"]
-        if self._highest.get(row, 0) >= record["count"]:
+        part = record["instance"], record["life"], record["part"]
+        if self._highest.get(part, 0) >= record["count"]:
             return set()
-        self._highest[row] = record["count"]
+        self._highest[part] = record["count"]
         rows[record["life"], record["part"]] = record
         self.sums[record["sum"]] += record["count"] - before["count"]
         return {record["sum"]}
