@@ -72,14 +72,12 @@ def producer(options: Mapping[str, Any]) -> Producer:
     return _create(lambda: Producer(dict(options), logger=log), options)
 
 
-def admin(options: Mapping[str, Any], *, logger: logging.Logger | None = None) -> AdminClient:
-    """Return an admin client with librdkafka's `options`. Without a `logger` it logs nothing; `poll` delivers to it.
+def admin(options: Mapping[str, Any]) -> AdminClient:
+    """Return an admin client with librdkafka's `options`. It logs nothing.
 
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    if logger is not None:
-        return _create(lambda: AdminClient(dict(options), logger=logger), options)
     return _create(lambda: AdminClient({**_SILENT, **options}), options)
 
 
