@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -207,6 +209,42 @@ def test_a_loop_does_not_go_on_after_a_stop() -> None:
     direct.feed(1)
     loop.run_between(direct.after(30))
     assert direct.published() == {METRICS: 0}
+
+
+@pytest.mark.parametrize("waits", ["record", "next step", "outage", "transaction"])
+def test_a_stop_is_noticed_within_a_moment(waits: str) -> None:
+    """Whatever the loop waits for."""
+    direct = Direct()
+    loop = direct.loop(spacing_s=60 if waits == "next step" else 0.1)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    stop_s = direct.monotonic() + 20.05
+    if waits == "transaction":
+        epoch = direct.cluster.open_writer("other") or 0
+        direct.cluster.add_partitions("other", epoch, [ROWS])
+        direct.cluster.produce("other", epoch, ROWS, [(b"key", b"value")])
+    elif waits != "record":
+        direct.feed(1)
+    direct.fail = lambda request: fail_until_stop(direct, request, waits)
+    loop._stopped = lambda: direct.monotonic() >= stop_s
+    assert loop.run_epoch(direct.store, (1, 1), 600).stopped
+    assert direct.monotonic() - stop_s < 0.2
+
+
+def fail_until_stop(direct: Direct, request: str, waits: str) -> None:
+    """Let writes fail if the loop waits for the end of an outage."""
+    if waits == "outage" and "write" in request:
+        raise BrokerError(f"{request} failed at {direct.monotonic()}")
+
+
+def test_a_loop_that_begins_again_frees_its_table_first() -> None:
+    """Two would need twice the memory."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    table = ref(loop._table)
+    loop.close()
+    gc.collect()
+    assert table() is None
 
 
 def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
