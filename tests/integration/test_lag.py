@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.commands import command
+from support.commands import running
 from support.stores import write
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import Point
@@ -146,8 +145,6 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
     arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
     arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
     arguments += ["--http-port", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command(*arguments), stdout=output, stderr=output)
 
     def served(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
@@ -156,8 +153,7 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
     def get(group: str | None = None) -> list[dict[str, Any]]:
         return json.loads(served("/v1/groups" if group is None else f"/v1/groups?group={group}"))["groups"]
 
-    reader = open_reader(StoreSettings.parse(spec))
-    try:
+    with running(log, *arguments) as process, closing(open_reader(StoreSettings.parse(spec))) as reader:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round is written")
         assert process.poll() is None, log.read_text()
         assert {one["group"]: one["lag"] for one in get()} == {group: 70, deleted: 10}
@@ -184,11 +180,7 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         assert [found[0].values[0], found[0].values[-1]] == [70, 5]
         (records,) = reader.read(RECORDS, ["counted_twice"], start_ms=0, end_ms=2**62)
         assert (records.tags, records.values[0]) == ({"app": "billing", "metric": "n"}, 3)
-    finally:
-        reader.close()
-        process.terminate()
-        code = process.wait(30)
-    assert code == 0, log.read_text()
+    assert process.returncode == 0, log.read_text()
 
 
 class Collecting:

@@ -270,7 +270,7 @@ def test_committed_returns_neither_aborted_nor_open_records(topic: Topic) -> Non
     assert values(0, 8) == [(0, b"a"), (1, b"b"), (6, b"c")]
     assert values(1, 6) == [(1, b"b")]
     assert values(2, 6) == values(7, 8) == values(8, 8) == []
-    with pytest.raises(BrokerError, match="sends nothing from 8 to its end of 9"):
+    with pytest.raises(BrokerError, match=r"sends nothing from [78] to its end of 9"):
         values(7, 9)
     still_open.abort_transaction(LIMIT_S)
 

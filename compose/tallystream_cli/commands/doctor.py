@@ -58,12 +58,12 @@ def doctor(
     from tallystream_cli.permissions import PERMISSIONS
 
     chosen = None if store is None else StoreSettings.parse(store)
+    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     local = discovery.find() if bootstrap_servers is None else None
     if local is not None:
         chosen = chosen or local.store()
         checkpoint = checkpoint or local.folder / "aggregate"
-        local.announce(f"broker {local.state.bootstrap_servers}", f"store {chosen.spec}", f"checkpoint {checkpoint}")
-    cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
+        local.announce(f"store {chosen.spec}", f"checkpoint {checkpoint}")
     known = dict.fromkeys(one.command for one in PERMISSIONS)
     if unknown := set(command or ()) - known.keys():
         raise ConfigError("--command", unknown.pop(), f"give {' or '.join(known)}")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -24,10 +25,8 @@ from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableEr
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
+from tallystream_dashboards.lag.collector.tracker import Round
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.offsets import RoundOffsets
-from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import LAG
 
 
@@ -36,75 +35,41 @@ class Store:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
-        self.unavailable = False
-        self.lose_answers = False
+        self.unavailable = self.lose_answers = False
 
     def setup(self) -> None:
         """Do nothing."""
-        self._check()
+        self.write(())
 
     def write(self, points: Sequence[Point]) -> None:
         """Store all points, or none."""
-        self._check()
+        if self.unavailable:
+            raise SinkUnavailableError("no answer")
         self.points += points
         if self.lose_answers:
             raise SinkUnavailableError("no answer")
 
-    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete points."""
-        self._check()
-        self.points = [
-            one for one in self.points if one.measurement != measurement or not start_ms <= one.ts_ms < end_ms
-        ]
 
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _check(self) -> None:
-        if self.unavailable:
-            raise SinkUnavailableError("no answer")
-
-
-class Broker:
-    """A broker with one more record each round, which can be unavailable."""
+class System:
+    """A collector, one round a second, of a broker with one more record each round, which can be unavailable."""
 
     def __init__(self) -> None:
-        self.unavailable = False
-        self.end = 9
-        self.now_ms = 0
+        self.rounds, self.store, self.unavailable = Rounds(), Store(), False
+        self._now_ms, self._end = -1000, 9
+        store: Any = self.store
+        self.round = Collector(self._fetch, store, publish=lambda _: None, after_write=lambda: None).round
 
-    def fetch(self, _patterns: Patterns, _known: object) -> RoundOffsets:
-        """Return the offsets of one group."""
+    def _fetch(self) -> Round:
+        self._now_ms += 1000
         if self.unavailable:
             raise BrokerUnavailableError("connection refused")
-        self.end += 1
-        return replace(round_of(group("g", (4, self.end - 1))), ts_ms=self.now_ms)
-
-    def last_stable(self, _partitions: object) -> dict[tuple[str, int], int]:
-        """Return no offsets."""
-        return {}
+        self.rounds.points(round_of(group("g", (4, self._end))), self._now_ms)
+        self._end += 1
+        return self.rounds.newest_round
 
 
 def point(ts_ms: int) -> Point:
     return Point("m", {}, {"v": 1}, ts_ms)
-
-
-def collector(store: Store, broker: Broker) -> Collector:
-    seconds = iter(range(1_000))
-    now = -1
-
-    def clock() -> float:
-        return now
-
-    tracker = LagTracker(broker, Patterns(), Rules(), clock=clock)
-
-    def fetch() -> Round:
-        nonlocal now
-        now = next(seconds)
-        broker.now_ms = now * 1000
-        return tracker.round()
-
-    return Collector(fetch, store, publish=lambda _: None, after_write=lambda: None)
 
 
 def lags(store: Store) -> list[tuple[int, object]]:
@@ -114,13 +79,12 @@ def lags(store: Store) -> list[tuple[int, object]]:
 
 def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) -> None:
     """While the store is unavailable rounds are kept. Then they are written, oldest first. Both are logged once."""
-    store, broker = Store(), Broker()
-    running = collector(store, broker)
-    store.unavailable = True
-    assert [running.round() for _ in range(3)] == [False] * 3
-    store.unavailable = False
-    assert running.round()
-    assert lags(store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
+    system = System()
+    system.store.unavailable = True
+    assert [system.round() for _ in range(3)] == [False] * 3
+    system.store.unavailable = False
+    assert system.round()
+    assert lags(system.store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
     assert [re.split("[,;]", record.getMessage())[0] for record in caplog.records] == [
         "the store is unavailable",
         "the store is available again after 3 rounds",
@@ -129,13 +93,12 @@ def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) ->
 
 def test_an_unavailable_broker_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     """Rounds without the broker write nothing. The outage and its end are logged once."""
-    store, broker = Store(), Broker()
-    running = collector(store, broker)
-    broker.unavailable = True
-    assert [running.round() for _ in range(2)] == [False, False]
-    broker.unavailable = False
-    assert running.round()
-    assert lags(store) == [(2000, 5)]
+    system = System()
+    system.unavailable = True
+    assert [system.round() for _ in range(2)] == [False, False]
+    system.unavailable = False
+    assert system.round()
+    assert lags(system.store) == [(2000, 5)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from support.lag import Rounds, group, of_shipper, round_of
+from support.lag import Rounds, group, round_of
 from support.printed import NOW_MS, printed
 from support.stores import write
 from tallystream.ulid import ulid
@@ -142,19 +142,6 @@ def test_nothing_found_is_an_empty_list(api: LagApi, path: str) -> None:
     status, found = get(api, path)
     assert (status, [*found.values()][:-1]) == (200, [NOW_MS, []])
     assert "nobody" in found["problem"]
-
-
-@pytest.mark.parametrize("path", ["/v1/compare", "/v1/compare?processed=billing.processed"])
-def test_a_store_that_is_too_far_behind_is_the_reason_for_an_empty_list(
-    store: StoreSettings, api: LagApi, path: str
-) -> None:
-    """It is the sentence that the command prints."""
-    assert write(store, of_shipper((3_700, 0, 9), (2, 0, 9), now_ms=NOW_MS)) == 0
-    assert get(api, path)[1] == {
-        "at_ms": NOW_MS,
-        "comparisons": [],
-        "problem": "Nothing can be told: tallystream-shipper is behind in all that is known of the last hour.",
-    }
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,6 @@ from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 from tallystream_aggregator.table import TableSettings
 
-TEN_O_CLOCK = 1_795_168_800_000
-"""2026-11-20T10:00 UTC in epoch ms"""
-
-
-@pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20 10:00:00", "2026-11-20T12:00+02:00"])
-def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
-    """It does not depend on the machine's time zone."""
-    assert parse_start(text) == TEN_O_CLOCK
-
 
 def test_offsets_are_by_topic_and_partition() -> None:
     """They are JSON."""
@@ -103,12 +94,6 @@ def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: o
     arguments = {"cluster": Cluster("broker:9092"), "checkpoint": Path("c"), setting: value}
     with pytest.raises(ConfigError, match=r"^--"):
         AggregateSettings(**arguments)  # type: ignore[arg-type]
-
-
-def test_settings_do_not_show_kafka_options() -> None:
-    """They may have a password."""
-    settings = AggregateSettings(Cluster("broker:9092", kafka={"sasl.password": "hidden-word"}), Path("c"))
-    assert "hidden-word" not in repr(settings)
 
 
 @pytest.mark.parametrize(
