@@ -23,11 +23,12 @@ from tallystream_aggregator.stream.broker import (
     Place,
     Positions,
     StoppedError,
+    bounds_of,
     unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.positions import Layout, by_place, key_of, positions_of, visible_row
-from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records, read_range
+from tallystream_aggregator.stream.reading import READ_AT_ONCE, read_range
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.restore import LatestRows
@@ -93,7 +94,6 @@ class Restorer:
         """Return an empty table at the positions at which it begins."""
         state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._settings.sum_tags)
         table = Table(state, self._settings.table)
-        table.change_settings(self._settings.table)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
@@ -180,8 +180,7 @@ class Restorer:
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
         if published.replay_since:
-            then = replace(table.settings, forget_after_ms=published.forget_after_ms, max_table_bytes=sys.maxsize)
-            table.change_settings(then)
+            table.change_settings(replace(published.settings(table.settings), max_table_bytes=sys.maxsize))
         table.state.replay_since = published.replay_since
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()
@@ -203,7 +202,7 @@ def rows_of(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: 
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
     latest, positions = LatestRows(), key_of(place.partition)
-    for _, _, key, value in committed_records(broker, place, stopped):
+    for _, _, key, value in read_range(broker, place, bounds_of(broker, place), stopped):
         if key is not None and key != positions:
             latest.add(key, value, place.partition)
     return latest

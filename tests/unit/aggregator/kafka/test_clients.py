@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,23 +14,13 @@ from confluent_kafka import KafkaError, KafkaException
 from support.malformed import UNDECODABLE
 from support.wait import wait_until
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
+from tallystream_aggregator.jobs.aggregate import clock_records
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.stream.broker import Place
-
-SOURCES = [Path(__file__).parents[4] / name for name in ("aggregator", "dashboards", "compose")]
-
-
-def test_every_client_is_created_by_one_module() -> None:
-    """Other modules do not call the constructors, which print librdkafka's messages."""
-    constructors = re.compile(r"(?<!\w)(?<!clients\.)(?:Consumer|Producer|AdminClient)\(")
-    files = [path for source in SOURCES for path in source.rglob("*.py") if path.name != "clients.py"]
-    assert files
-    assert [str(path) for path in files if constructors.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("create", [clients.consumer, clients.producer, clients.admin])
@@ -141,16 +129,20 @@ def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert raised.value.args[0].code() == KafkaError._QUEUE_FULL
 
 
-def test_a_clock_record_has_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each given partition gets one. The producer is not idempotent: it would wait for its ID."""
+def test_a_clock_record_has_the_wall_clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Each given partition gets one. One that is lost is a warning."""
     producer = _use(FakeProducer(), monkeypatch)
     monkeypatch.setattr("tallystream_aggregator.jobs.aggregate.clock_records.time.time", lambda: 1_700_000_000.5)
-    ClockRecords({}).send([Place("t", 3), Place("u", 0)])
+    clock_records.append(RecordProducer({}), [Place("t", 3), Place("u", 0)])
     value = b'{"v":1,"wall_ms":1700000000500}'
     assert [(topic, partition, key, value_) for topic, partition, key, value_ in producer.produced] == [
         ("t", 3, b"tallystream-clock", value),
         ("u", 0, b"tallystream-clock", value),
     ]
+    assert not caplog.records
+    _use(FakeProducer(error=TIMED_OUT), monkeypatch)
+    clock_records.append(RecordProducer({}), [Place("t", 3)])
+    assert "cannot append a clock record; silent lives are found at the next record" in caplog.text
 
 
 @pytest.mark.parametrize("producer", [FakeProducer(left=1), FakeProducer(error=TIMED_OUT)], ids=["silent", "timed out"])

@@ -325,16 +325,8 @@ def test_too_many_buckets_are_merged_as_by_verify() -> None:
     buckets = pb.ExponentialHistogramDataPoint.Buckets(offset=3, bucket_counts=[1] * 5000)
     times = {"start_time_unix_nano": ns(0), "time_unix_nano": ns(10)}
     point = pb.ExponentialHistogramDataPoint(count=5000, sum=1.0, scale=8, positive=buckets, **times)
-    found = summed(
-        record(
-            pb.Metric(
-                name="x",
-                exponential_histogram=pb.ExponentialHistogram(
-                    data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-                ),
-            )
-        )
-    )
+    histogram = pb.ExponentialHistogram(data_points=[point], aggregation_temporality=CUMULATIVE)
+    found = summed(record(pb.Metric(name="x", exponential_histogram=histogram)))
     assert found["histogram", "x"]["count"] == 5000
     assert "p50" in found["histogram", "x"]
 

@@ -59,7 +59,7 @@ def sum_of(replay: Replay, name: str = "n") -> dict[str, Any]:
 def test_each_shard_has_room_of_its_own_also_after_a_split() -> None:
     """The third life has no room beside the others, and has when its shard has only one of them."""
     replay = Replay()
-    replay.limit(forget_after_ms=DAY_MS, max_table_bytes=6_000)
+    replay.change(DAY_MS, 6_000, ())
     instances = [b"app-0", b"app-4", b"app-1"]  # of the shards 1, 0 and 1 of two
     found = [add(replay, key=key, app=key.decode()) for key in instances]
     assert found == [[], [], ["no room for a life: bytes per table"]]
