@@ -86,6 +86,7 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
+            group = stack.enter_context(clients.metadata_consumer(kafka, access.group))
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=False)
                 to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
@@ -97,7 +98,7 @@ def run(settings: AggregateSettings) -> int:
                 TableTail(source, topics, begin.shards),
                 broker=broker,
                 append_clocks=partial(clock_records.append, RecordProducer(kafka)),
-                commit_offsets=partial(commit_offsets, admin, access.group),
+                commit_offsets=partial(commit_offsets, group),
                 health=health,
                 otlp=settings.selection.otlp,
                 ends=ends,
