@@ -11,6 +11,7 @@ from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream.record import Sketch
 from tallystream_aggregator.sums import MetricId, Offsets
+from tallystream_aggregator.table.arithmetic.distributions import Distributions
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.arithmetic.values import Values
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -37,20 +38,22 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):
-    """The counters of a part's newest snapshot, if all metrics of it were accepted, as arrays in native byte order.
+    """A part's newest snapshot, if all metrics of it were accepted, as arrays in native byte order.
 
     `metrics` has the numbers of the snapshot's metrics, 4 bytes each, in the snapshot's order. `counts` has the counts
-    of the counters among them, 8 bytes each.
+    of the counters among them, 8 bytes each, and then those of the histograms and timers if the block has
+    `distributions`. All other metrics are rows.
     """
 
     metrics: bytes
     counts: bytes
+    distributions: Distributions | None = None
 
 
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance.
 
-    What it has, by part: `parts` maps part → highest seq, `blocks` maps part → the counters of its newest snapshot.
+    What it has, by part: `parts` maps part → highest seq, `blocks` maps part → what arrays have of its newest snapshot.
     By the metric's number: `rows` has all that is not in blocks, `baselines` the values that the sums leave out,
     because they are from before the stream began. `bytes` are those of the names and tags of all its metrics.
 
