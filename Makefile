@@ -61,7 +61,7 @@ audit: setup ## the packages, licences and known vulnerabilities of what each di
 	@exec scripts/audit
 
 brokers: setup ## the loop's tests on a broker of Kafka 3.9, whose jars are downloaded once (ten minutes)
-	@TALLYSTREAM_TESTS_BROKER=broker-3.9 exec $(PYTHON_) -m pytest tests/integration/test_stream_loop.py tests/integration/test_stream_kafka.py $(ARGS)
+	@TALLYSTREAM_TESTS_BROKER=broker-3.9 exec $(PYTHON_) -m pytest tests/integration/test_stream_kafka.py tests/integration/test_aggregate_faults.py::test_a_table_of_shards_goes_on_exactly $(ARGS)
 
 images: setup ## build the images of compose/images, print their sizes, and run the services of compose.yaml in them (fifteen minutes)
 	@scripts/images $(ARGS)

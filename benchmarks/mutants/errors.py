@@ -92,7 +92,7 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         is_type = child is getattr(node, "annotation", None) or child is getattr(node, "returns", None)
         is_guard = isinstance(child, ast.keyword) and child.arg in GUARDS
-        is_silent = isinstance(child, ast.stmt) and ast.unparse(child).startswith(("_log.", "if TYPE_CHECKING"))
+        is_silent = isinstance(child, ast.stmt) and ast.unparse(child).startswith(("_log.", "log.", "if TYPE_CHECKING"))
         if not (is_type or is_guard or is_silent):
             yield child
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import pytest
 from influxdb_client import InfluxDBClient
 
 from support.stores import Influx
 from tallystream import InfluxReporter, MetricRegistry
-from tallystream import pyformance_compat as pyformance
 
 pytestmark = pytest.mark.integration
 
@@ -62,31 +59,3 @@ def test_an_error_of_influxdb_is_reported_without_the_token(influxdb: Influx) ->
     assert "401" in reporter.last_error
     assert "hush" not in reporter.last_error + repr(reporter)
     assert not reporter.stop()
-
-
-def test_the_reporter_of_pyformances_facade(influxdb: Influx, topic_prefix: str) -> None:
-    """InfluxDB 2.x accepts its points at the API of 1.x, with the token as the password, also for a hostile key."""
-    key = topic_prefix + 'a b,c=d;e"f\ng\\'
-    registry = pyformance.MetricsRegistry()
-    registry.counter(key).inc(5)
-    registry.gauge("nan")
-    where = urlsplit(influxdb.url)
-    reporter = pyformance.reporters.InfluxReporter(
-        registry,
-        server=where.hostname,
-        port=where.port,
-        protocol=where.scheme,
-        database=influxdb.bucket,
-        username="any",
-        password=influxdb.token,
-    )
-    reporter.report_now()
-    reporter.report_now(pyformance.MetricsRegistry())  # an empty registry is no error
-    assert reporter.failures == 0
-    with InfluxDBClient(influxdb.url, influxdb.token, org=influxdb.org) as client:
-        tables = client.query_api().query(
-            f'from(bucket: "{influxdb.bucket}") |> range(start: -1h, stop: 1m)'  # a rounded time can be later
-            f' |> filter(fn: (r) => r._measurement =~ /^{topic_prefix}/ or r._measurement == "nan")'
-        )
-    found = [(row.get_measurement(), row.get_field(), row.get_value()) for table in tables for row in table.records]
-    assert found == [(key.replace("\n", "\\n") + "_", "count", 5.0)]

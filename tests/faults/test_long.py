@@ -30,6 +30,7 @@ from support.fleet import Fleet
 from support.journals import some_stores
 from support.kafka import latest_sums
 from support.processes import send, tree
+from support.steps import counter
 from support.wait import wait_until
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka.topics import Topics, create_topics
@@ -49,64 +50,6 @@ NAMES = (
     " ",
 )
 RECORD_METRICS = 9_000
-
-
-def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -> None:
-    """Check limits with a record of 10 MB, `names` names in one life and hostile names. Other sums must be exact."""
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
-    resource.add_incremental_config(
-        ConfigEntry("max.message.bytes", str(2 * LARGE), incremental_operation=AlterConfigOpType.SET)
-    )
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 10)
-    sender = _Sender(broker, topics)
-    fleet.publish(100)
-    large = sender.send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
-    life = new_ulid(int(time.time() * 1000))
-    beyond = set()
-    for seq, first in enumerate(range(0, names, RECORD_METRICS), 1):
-        metrics = [counter(f"n{number}", 1) for number in range(first, min(names, first + RECORD_METRICS))]
-        position = sender.send(b"many", snapshot(life, seq, metrics))
-        if first + len(metrics) > 10_000:
-            beyond.add(position)
-    hostile = new_ulid(int(time.time() * 1000))
-    sender.send(b"hostile", snapshot(hostile, 1, [counter(name, 3) for name in NAMES]))
-    fleet.publish(100)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
-        aggregator.start().wait_ready()
-        assert_exact(broker, topics)
-        assert aggregator.stop() == 0, aggregator.output()
-    found = latest_sums(broker.bootstrap_servers, topics.agg)
-    assert {key[1] for key in found if key[0] == "hostile"} >= set(NAMES)
-    assert len([key for key in found if key[1].startswith("n") and key[0] == "hostile"]) == min(names, 10_000)
-    assert dead_letters(broker, topics) == {large, *beyond, *fleet.journal.malformed}
-
-
-def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
-    """Check two lives that fall silent and return, one of them within 24 h after its `prev`, the other later."""
-    sender = _Sender(broker, topics)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
-        aggregator.start().wait_ready()
-        early, late = (new_ulid(int(time.time() * 1000)) for _ in range(2))
-        for life in (early, late):
-            sender.send(life.encode(), snapshot(life, 1, [counter("n", 100)]))
-        prev = sender.appended_ms
-        wait_until(lambda: time.time() * 1000 > prev + SILENT_S * 1000, 60, "they are silent")
-        sender.send(early.encode(), snapshot(early, 2, [counter("n", 150)], prev=prev))
-        refused = sender.send(late.encode(), snapshot(late, 2, [counter("n", 999)], prev=prev - DAY_MS))
-        successor = new_ulid(int(time.time() * 1000))
-        sender.send(late.encode(), snapshot(successor, 1, [counter("n", 7)]))
-        assert_exact(broker, topics)
-        assert dead_letters(broker, topics) == {refused}
-        found = latest_sums(broker.bootstrap_servers, topics.agg)
-        assert found["hostile", "n", "counter", ()].count == 150 + 100 + 7
-        assert aggregator.stop() == 0, aggregator.output()
-
-
-def counter(name: str, count: int) -> dict[str, Any]:
-    """Return a counter in the form of the record."""
-    return {"type": "counter", "name": name, "count": count}
 
 
 def snapshot(life: str, seq: int, metrics: list[dict[str, Any]], **more: Any) -> bytes:
@@ -261,12 +204,56 @@ def test_a_full_disk_is_a_clean_stop(
 
 def test_hostile_records_affect_no_other_sum(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
     """With a record of 10 MB, 100,000 names and hostile names, limits hold and all other sums are exact."""
-    check_limits(*own_broker, tmp_path, names=100_000)
+    (broker, topics), names = own_broker, 100_000
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
+    resource.add_incremental_config(
+        ConfigEntry("max.message.bytes", str(2 * LARGE), incremental_operation=AlterConfigOpType.SET)
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 10)
+    sender = _Sender(broker, topics)
+    fleet.publish(100)
+    large = sender.send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
+    life = new_ulid(int(time.time() * 1000))
+    beyond = set()
+    for seq, first in enumerate(range(0, names, RECORD_METRICS), 1):
+        metrics = [counter(1, f"n{number}") for number in range(first, min(names, first + RECORD_METRICS))]
+        position = sender.send(b"many", snapshot(life, seq, metrics))
+        if first + len(metrics) > 10_000:
+            beyond.add(position)
+    hostile = new_ulid(int(time.time() * 1000))
+    sender.send(b"hostile", snapshot(hostile, 1, [counter(3, name) for name in NAMES]))
+    fleet.publish(100)
+    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path) as aggregator:
+        aggregator.start().wait_ready()
+        assert_exact(broker, topics)
+        assert aggregator.stop() == 0, aggregator.output()
+    found = latest_sums(broker.bootstrap_servers, topics.agg)
+    assert {key[1] for key in found if key[0] == "hostile"} >= set(NAMES)
+    assert len([key for key in found if key[1].startswith("n") and key[0] == "hostile"]) == 10_000
+    assert dead_letters(broker, topics) == {large, *beyond, *fleet.journal.malformed}
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """A silent life continues within 24 h after its `prev`, and is counted once. A later record is a dead letter."""
-    check_late_lives(broker, topics, tmp_path)
+    sender = _Sender(broker, topics)
+    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path) as aggregator:
+        aggregator.start().wait_ready()
+        early, late = (new_ulid(int(time.time() * 1000)) for _ in range(2))
+        for life in (early, late):
+            sender.send(life.encode(), snapshot(life, 1, [counter(100)]))
+        prev = sender.appended_ms
+        wait_until(lambda: time.time() * 1000 > prev + SILENT_S * 1000, 60, "they are silent")
+        sender.send(early.encode(), snapshot(early, 2, [counter(150)], prev=prev))
+        refused = sender.send(late.encode(), snapshot(late, 2, [counter(999)], prev=prev - DAY_MS))
+        successor = new_ulid(int(time.time() * 1000))
+        sender.send(late.encode(), snapshot(successor, 1, [counter(7)]))
+        assert_exact(broker, topics)
+        assert dead_letters(broker, topics) == {refused}
+        found = latest_sums(broker.bootstrap_servers, topics.agg)
+        assert found["hostile", "n", "counter", ()].count == 150 + 100 + 7
+        assert aggregator.stop() == 0, aggregator.output()
 
 
 def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
@@ -276,7 +263,7 @@ def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, 
     lives = [new_ulid(int(time.time() * 1000)) for _ in range(instances)]
 
     def publish(instance: int, seq: int, count: int) -> None:
-        metrics = [counter(f"n{number}", count) for number in range(counters)]
+        metrics = [counter(count, f"n{number}") for number in range(counters)]
         value = snapshot(lives[instance], seq, metrics)
         producer.produce(topics.metrics, key=f"instance-{instance}".encode(), value=value)
         producer.poll(0)

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.commands import command
-from support.processes import running
+from support import processes
+from support.commands import running
 from support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -51,44 +51,33 @@ class Demo:
     def alive(self) -> list[psutil.Process]:
         """Return the descendants that still run; psutil compares start times, so a reused process ID does not count."""
         assert self._seen
-        return running(self._seen)
+        return processes.running(self._seen)
 
 
 @contextmanager
 def demo(folder: Path, *more: str) -> Iterator[Demo]:
     """Run `tallystream demo --headless` with its data in `folder`; SIGTERM ends it with the block."""
     log = folder / "demo.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command("demo", "--headless", "--data", str(folder / "data"), *more),
-            stdout=out,
-            stderr=out,
-        )
-    running = Demo(process, log)
-    try:
-        yield running
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            process.wait(180)
+    with running(log, "demo", "--headless", "--data", str(folder / "data"), *more, timeout=180) as process:
+        yield Demo(process, log)
 
 
 def test_the_demo_is_exact(tmp_path: Path) -> None:
     """A short demo, with its kill, ends with exit code 0, exact numbers, and no process left."""
-    with demo(tmp_path, "--quick") as running:
-        wait_until(running.ended, 600, "the demo has ended")
-        assert running.process.returncode == 0, running.output()
-    assert "Agreement: exact" in running.output()
-    assert running.alive() == []
+    with demo(tmp_path, "--quick") as short:
+        wait_until(short.ended, 600, "the demo has ended")
+        assert short.process.returncode == 0, short.output()
+    assert "Agreement: exact" in short.output()
+    assert short.alive() == []
 
 
 @pytest.mark.parametrize("text", ["broker is up", "app-2 "], ids=["starting", "consuming"])
 def test_ctrl_c_leaves_no_process(tmp_path: Path, text: str) -> None:
     """Ctrl-C during the start, or while its apps consume, ends all descendants with the exit code for SIGINT."""
-    with demo(tmp_path, *SHORT) as running:
-        wait_until(lambda: running.has_printed(text), 400, f"it prints {text!r}")
-        assert running.process.poll() is None, running.output()
-        running.process.send_signal(signal.SIGINT)
-        wait_until(running.ended, 180, "it has ended")
-        assert running.process.returncode == 130, running.output()
-    wait_until(lambda: not running.alive(), 10, "no process is left")
+    with demo(tmp_path, *SHORT) as stopped:
+        wait_until(lambda: stopped.has_printed(text), 400, f"it prints {text!r}")
+        assert stopped.process.poll() is None, stopped.output()
+        stopped.process.send_signal(signal.SIGINT)
+        wait_until(stopped.ended, 180, "it has ended")
+        assert stopped.process.returncode == 130, stopped.output()
+    wait_until(lambda: not stopped.alive(), 10, "no process is left")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.aggregator import running_aggregator
-from support.commands import command, run
+from support.commands import run, running
 from support.exactness import assert_exact
 from support.fleet import Fleet
 from support.kafka import latest_sums, read_topic
@@ -38,7 +37,7 @@ def test_a_metric_and_an_instance_are_forgotten_in_a_table_of_shards(
         assert assert_exact(broker, topics, shards=SHARDS)
         _forget(broker, topics, options)
     for number in (signal.SIGINT, signal.SIGTERM):
-        _require_stopped(number, broker, topics, options, tmp_path / "forget.log")
+        _require_stopped(number, broker, topics, options, tmp_path / f"{number.name}.log")
     late = run("forget", *options, "--instance", "orders-3", "--yes", "--timeout", "1")
     assert late.returncode == 1
     assert "no aggregator has applied it within 1 s; one that runs or starts does" in late.stderr
@@ -72,19 +71,13 @@ def _require_stopped(
 ) -> None:
     """Require that a signal ends the wait for an aggregator, and that the log says how many records were published."""
     before = len(read_topic(broker.bootstrap_servers, topics.metrics))
-    with log.open("wb") as out:
-        process = subprocess.Popen(command("forget", *options, "--metric", "queue", "--yes"), stderr=out)
-    try:
+    with running(log, "forget", *options, "--metric", "queue", "--yes") as process:
         wait_until(lambda: "waiting for the aggregator" in log.read_text(), 60, "the records are published")
         process.send_signal(number)
         assert process.wait(60) == 130, log.read_text()
-    finally:
-        process.kill()
-        process.wait()
     # One record for each shard in each partition.
     records = len(read_topic(broker.bootstrap_servers, topics.metrics)) - before
     assert records > 0
     assert records % SHARDS == 0
-    assert log.read_text().splitlines()[-1] == (
-        f"stopped: {records} records are published, and an aggregator that runs or starts applies them"
-    )
+    stopped = f"stopped: {records} records are published, and an aggregator that runs or starts applies them"
+    assert stopped in log.read_text().splitlines()

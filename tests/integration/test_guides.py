@@ -20,7 +20,7 @@ from support.kafka import latest_sums
 from support.otlp_applications import find_javac
 from support.processes import end
 from support.wait import wait_until
-from tallystream_aggregator import java, sums
+from tallystream_aggregator import java
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_cli.servers import jars
 from tallystream_cli.servers.broker import KafkaBroker
@@ -82,37 +82,17 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
     assert "TallystreamLagStatus" in (tmp_path / "grafana" / "rules" / "tallystream.rules.yaml").read_text()
 
 
-class Programs:
-    """Runs a page's programs as one process, which reports to topics of its own."""
-
-    def __init__(self, servers: str, topics: Topics, folder: Path) -> None:
-        self._servers, self._topics, self._folder = servers, topics, folder
-
-    def run(self, page: str) -> str:
-        """Run the programs in the order of the page, and return what they print."""
-        env = {"TALLYSTREAM_BOOTSTRAP_SERVERS": self._servers, "TALLYSTREAM_TOPIC_PREFIX": self._topics.prefix}
-        done = execute([sys.executable, "-c", "\n".join(blocks(page, "python"))], self._folder, env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def sums(self, app: str) -> dict[str, sums.Sum]:
-        """Return the app's sums by name."""
-        found = topic_sums(self._servers, self._topics.metrics)
-        return {name: row for name, rows in found.items() for row in rows if row.app == app}
-
-
-@pytest.fixture
-def programs(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> Programs:
-    return Programs(broker.bootstrap_servers, topics, tmp_path)
-
-
-def test_the_programs_as_coming_from_dropwizard(programs: Programs, tmp_path: Path) -> None:
+def test_the_programs_as_coming_from_dropwizard(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """The printed metrics and reporters: the sums and the last reports have their values."""
-    assert "orders.open updown value=1" in programs.run("dropwizard")
+    env = {"TALLYSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "TALLYSTREAM_TOPIC_PREFIX": topics.prefix}
+    done = execute([sys.executable, "-c", "\n".join(blocks("dropwizard", "python"))], tmp_path, env)
+    assert done.returncode == 0, done.stderr
+    assert "orders.open updown value=1" in done.stdout
     last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     gauges = {metric["name"]: metric["value"] for metric in last["metrics"] if metric["type"] == "gauge"}
     assert gauges["orders.per.request"] == gauges["queue.length"] == 2
-    rows = programs.sums("shop")
+    found = topic_sums(broker.bootstrap_servers, topics.metrics)
+    rows = {name: row for name, rows in found.items() for row in rows if row.app == "shop"}
     assert rows["orders.placed"].count == 2
     assert rows["requests"].count == 1
     assert (rows["order.size"].count, rows["order.size"].sum) == (2, 42)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.commands import command
+from support.commands import running
 from support.stores import write
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import Point
@@ -146,31 +145,28 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
     arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
     arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
     arguments += ["--http-port", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command(*arguments), stdout=output, stderr=output)
 
     def served(path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.read().decode()
 
-    def get(path: str = "") -> dict[str, Any]:
-        return json.loads(served(f"/v1/groups{path}"))
+    def get(group: str | None = None) -> list[dict[str, Any]]:
+        return json.loads(served("/v1/groups" if group is None else f"/v1/groups?group={group}"))["groups"]
 
-    reader = open_reader(StoreSettings.parse(spec))
-    try:
+    with running(log, *arguments) as process, closing(open_reader(StoreSettings.parse(spec))) as reader:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round is written")
         assert process.poll() is None, log.read_text()
-        assert {one["group"]: one["lag"] for one in get()["groups"]} == {group: 70, deleted: 10}
+        assert {one["group"]: one["lag"] for one in get()} == {group: 70, deleted: 10}
         assert f'kafka_consumergroup_group_sum_lag{{group="{group}"}} 70' in served("/metrics")
         assert json.loads(served("/readyz")) == {"ok": True}
         twice = 'tallystream_records{app="billing",metric="n",number="counted_twice"} 3.0'
         wait_until(lambda: twice in served("/metrics"), 60, "the records are compared")
         commit(admin, group, topic, {0: 95})
-        wait_until(lambda: get("/" + group)["lag"] == 5, 60, "the commit is read")
-        (partition,) = get("/" + group)["partitions"]
+        wait_until(lambda: get(group)[0]["lag"] == 5, 60, "the commit is read")
+        (partition,) = get(group)[0]["partitions"]
         assert (partition["committed"], partition["end"], partition["lag"]) == (95, 100, 5)
         admin.delete_consumer_groups([deleted])[deleted].result(30)
-        wait_until(lambda: get("/" + deleted)["gone"], 60, "the group is found to be gone")
+        wait_until(lambda: get(deleted)[0]["gone"], 60, "the group is found to be gone")
         now_ms = round(time.time() * 1000)
         wait_until(
             lambda: (
@@ -184,11 +180,7 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
         assert [found[0].values[0], found[0].values[-1]] == [70, 5]
         (records,) = reader.read(RECORDS, ["counted_twice"], start_ms=0, end_ms=2**62)
         assert (records.tags, records.values[0]) == ({"app": "billing", "metric": "n"}, 3)
-    finally:
-        reader.close()
-        process.terminate()
-        code = process.wait(30)
-    assert code == 0, log.read_text()
+    assert process.returncode == 0, log.read_text()
 
 
 class Collecting:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from support.aggregator import running_aggregator
-from support.commands import command, run
+from support.commands import run, running
 from support.exactness import assert_exact
 from support.fleet import Fleet
 from support.wait import wait_until
@@ -95,31 +92,14 @@ def test_a_rebuild_waits_for_the_lease_and_a_stop_changes_nothing(
         settings = RebuildSettings(Cluster(servers, topic_prefix), shards=2)
         with pytest.raises(LeaseError, match="an aggregator is active"):
             rebuild(settings, print, StopRequest())
-        with running_rebuild(options, tmp_path / "stopped.log") as stopped:
-            wait_for(tmp_path / "stopped.log", "waiting for the lease")
-            stopped.send_signal(signal.SIGTERM)
-            assert stopped.wait(60) == 130
-            wait_for(tmp_path / "stopped.log", "stopped: the table is as it was\n")
+        log = tmp_path / "stopped.log"
+        with running(log, "rebuild", *options, "--shards", "2") as stopped:
+            wait_until(lambda: "waiting for the lease" in log.read_text(), 60, "it waits", poll=0.01)
+        assert stopped.returncode == 130
+        assert "stopped: the table is as it was\n" in log.read_text()
     fleet.publish(100)
     with running_aggregator(servers, topic_prefix, tmp_path):
         assert_exact(broker, topics)
-
-
-@contextmanager
-def running_rebuild(options: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a rebuild with two shards, and kill it at the end of the block."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(command("rebuild", *options, "--shards", "2"), stdout=out, stderr=out)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for(log: Path, text: str) -> None:
-    """Wait until a log has a text."""
-    wait_until(lambda: text in log.read_text(encoding="utf-8"), 60, text, poll=0.01)
 
 
 def add_partitions(admin: AdminClient, topics: Topics, number: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from support.grafana_stub import GrafanaStub
-from tallystream_dashboards.grafana.push import PushFailedError, PushRefusedError, PushSettings, run
+from tallystream_dashboards.grafana.client import Grafana
+from tallystream_dashboards.grafana.push import PushFailedError, PushRefusedError, run
 from tallystream_dashboards.grafana.settings import Settings
 
 TOKEN = "glsa_the-token-of-grafana"
@@ -26,9 +27,9 @@ class Pusher:
         """Push what is generated, and return the writes; the token is not in the output."""
         self.grafana.writes.clear()
         lines: list[str] = []
-        settings = PushSettings(url=self.grafana.url, generate=generate or Settings(), **options)
         try:
-            self.code = run(settings, lines.append, env=env or ENV)
+            grafana = Grafana(self.grafana.url, env or ENV)
+            self.code = run(grafana, generate or Settings(), lines.append, **options)
         finally:
             self.output = "\n".join(lines)
             assert TOKEN not in self.output

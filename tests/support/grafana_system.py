@@ -7,7 +7,6 @@ on a manual clock. It can have one fault: the slug of the alert rule that must f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from support.lag import Rounds, group, round_of
 from support.steps import run
@@ -86,9 +85,7 @@ class System:
         for health in self._health.values():
             health.status.run()
         self._rounds = Rounds()
-        self._lag_api = LagApi(
-            STEP_MS / 1000, _no_store, monotonic=self._clock.monotonic, clock=lambda: self._now_ms / 1000
-        )
+        self._lag_api = LagApi(STEP_MS / 1000, {}, monotonic=self._clock.monotonic, clock=lambda: self._now_ms / 1000)
         self._orders = [self._instance(name, 0) for name in ("orders-1", "orders-2")]
         self._own = [
             Instance("tallystream", f"{name}@host", health.internal_metrics.registry, start_ms)
@@ -190,7 +187,3 @@ class System:
         records = record_points({CounterKey("orders", "records.processed"): found}, self._now_ms)
         self.points += self._rounds.points(round_, self._now_ms, records)
         self._lag_api.publish(self._rounds.newest_round)
-
-
-def _no_store() -> Any:
-    raise AssertionError("the store was read")

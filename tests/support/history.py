@@ -41,6 +41,7 @@ class Truth:
         """Go back to the beginning."""
         self._next: dict[int, int] = defaultdict(int)
         self._rows: dict[str, dict[tuple[str, int], Line]] = defaultdict(dict)
+        self._highest: dict[tuple[str, str, int], int] = {}  # a late record after a tombstone changes nothing
         self.sums: dict[str, int] = defaultdict(int)
 
     def advance(self, positions: dict[int, int] | None = None) -> list[tuple[Line, str]]:
@@ -64,8 +65,10 @@ class Truth:
             rows.clear()
             return gone
         before = rows.get((record["life"], record["part"]), {"count": 0})
-        if before["count"] >= record["count"]:
+        part = record["instance"], record["life"], record["part"]
+        if self._highest.get(part, 0) >= record["count"]:
             return set()
+        self._highest[part] = record["count"]
         rows[record["life"], record["part"]] = record
         self.sums[record["sum"]] += record["count"] - before["count"]
         return {record["sum"]}

@@ -98,6 +98,7 @@ BAD_METRICS: list[str] = [
     '{"type":"gauge","name":"g","value":1' + "0" * 5000 + "}",
     '{"type":"gauge","name":"g","value":"1"}',
     '{"type":"gauge","name":"g"}',
+    '{"type":"float_counter","name":"f","sum":-0.5}',
     '{"type":[],"name":"g","value":1}',
     '{"type":"gage","name":"g","value":1}',
     '{"type":"counter","name":"c","count":-1}',
@@ -122,6 +123,8 @@ BAD_METRICS: list[str] = [
 """Metrics, as JSON text, that are refused. The other metrics of their snapshot are accepted."""
 
 ODD_METRICS: list[str] = [
+    '{"type":"gauge","name":"g","value":9223372036854775808}',
+    '{"type":"float_counter","name":"f","sum":0}',
     '{"type":"histogram","name":"h","count":1,"sum":null}',
     '{"type":"timer","name":"t","count":0}',
     *(

@@ -17,7 +17,6 @@ with warnings.catch_warnings():
     import pyformance.registry
     import pyformance.reporters.carbon_reporter
     import pyformance.reporters.console_reporter
-    import pyformance.reporters.influx
 
 __all__ = ["Clock", "ours", "real", "same"]
 

@@ -29,6 +29,9 @@ DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 steps = st.integers(0, 2**32)
 schedules = st.lists(steps, min_size=20, max_size=80)
 short_schedules = st.lists(steps, min_size=1, max_size=16)
+LONG = list(range(150))
+"""A schedule that every run of a property tries."""
+
 step_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 """The hours by which a broker's clock is wrong: for `runs.jump`."""

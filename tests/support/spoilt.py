@@ -56,7 +56,7 @@ def spoilt(chance: random.Random, records: Iterable[TopicRecord]) -> Iterator[To
 def _spoilt(chance: random.Random, value: bytes | None) -> bytes | None:
     try:
         snapshot = json.loads(value or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     if not isinstance(snapshot, dict) or not any(isinstance(one, dict) for one in snapshot.get("metrics", ())):
         return value

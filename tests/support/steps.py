@@ -29,6 +29,7 @@ class Published(NamedTuple):
     rows: list[TableRecord]
     shard_sums: list[ShardSum]
     instances: list[Sum]
+    was_full: bool = False
 
 
 def run(table: Table, records: Iterable[Record]) -> Published:
@@ -50,7 +51,9 @@ def publish(table: Table) -> Published:
     changes = table.outputs()
     totals = [total for total in changes.totals if total.type != INSTANCES]
     instances = [total for total in changes.totals if total.type == INSTANCES]
-    return Published(totals, changes.dead, changes.events, table.rows(), changes.shard_sums, instances)
+    return Published(
+        totals, changes.dead, changes.events, table.rows(), changes.shard_sums, instances, changes.was_full
+    )
 
 
 def records_of(read: Iterable[TopicRecord], topic: str = "metrics") -> list[Record]:

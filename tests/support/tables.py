@@ -13,6 +13,7 @@ from copy import deepcopy
 from itertools import cycle
 from typing import Any
 
+from support.kept import require_as_new
 from support.replayed import TopicRecord, fields_of
 from support.simulation.checkpoints import Batch
 from support.steps import apply, records_of
@@ -91,6 +92,7 @@ class Tables:
         for table in self.tables:
             apply(table, records_of(records))
             self._publish(table.outputs())
+            require_as_new(table)
         for shard, stored in enumerate(self._shards):
             if self._chance is None or self._chance.random() < 0.5:
                 for row in stored.table.rows():

@@ -30,7 +30,7 @@ MODULES = {
     "tallystream.pyformance_compat.meters": (
         "CallbackGauge Counter Gauge Histogram Meter SimpleGauge Timer TimerContext"
     ),
-    "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter InfluxReporter Reporter"),
+    "tallystream.pyformance_compat.reporters": ("CarbonReporter ConsoleReporter Reporter"),
     "tallystream.pyformance_compat.stats": ("ExpDecayingSample Snapshot"),
     "tallystream_aggregator.sinks": "Field Point PointReader Refused Series Sink SinkUnavailableError",
 }

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
+from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import GROUP, SESSION_S, Lease, LeaseError
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics, require_partitions
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
@@ -33,9 +34,7 @@ from tallystream_aggregator.table.limits import MAX_SHARDS, TableSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.table.sum_tags import SumTags
 
 WAIT_S = 3 * SESSION_S
@@ -81,7 +80,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
     with clients.broker_errors(settings.cluster.bootstrap_servers), ExitStack() as stack:
         broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
         first = visible_row(broker, LoopId(topics).rows, 0)
-        if first is None:
+        if first is None or first.otlp is None:  # release 0.1 has written it, which leaves settings out
             raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
         lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
@@ -94,10 +93,16 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         shards = max(settings.shards or 1, first.of)
         require_partitions(clients.admin(kafka), topics, shards=shards)
         create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
-        opened = _opened(broker, topics)
+        table = first.settings(TableSettings())
+        opened = LedgerRow(
+            shards=first.of,
+            forget_after_ms=table.forget_after_ms,
+            max_table_bytes=table.max_table_bytes,
+            otlp=list(table.otlp_topics),
+        )
         generations = stack.enter_context(closing(Generations(broker, topics, shards=first.of)))
         generation = generations.take(opened)
-        resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
+        resharder = Resharder(broker, topics, table, stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
             changed = msgspec.structs.replace(opened, end=by_topic(done.positions), shards=done.new.shards)
@@ -109,26 +114,3 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
     say(f"the table had {done.old}; it has {done.new} now")
     say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
     return True
-
-
-def _opened(broker: Broker, topics: Topics) -> LedgerRow:
-    """Return the newest row of the ledger, which has the settings with which records were applied, without its start.
-
-    Raises:
-        TallystreamError: there is none.
-    """
-    opened = newest_row(broker, topics)
-    if opened is None:
-        raise TallystreamError(
-            f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
-            "aggregator, stop it, and run this again."
-        )
-    return msgspec.structs.replace(opened, start={})
-
-
-def _table_settings(opened: LedgerRow) -> TableSettings:
-    return TableSettings(
-        forget_after_ms=opened.forget_after_ms,
-        max_table_bytes=opened.max_table_bytes,
-        otlp_topics=tuple(opened.otlp),
-    )

@@ -1,7 +1,7 @@
 """The ledger, the topic `metrics-ledger`: who wrote the table, when, from which offsets to which, with which settings.
 
 A driver takes its generation in the ledger before its query starts (`jobs.aggregate.generations`). The settings are for
-people, for `rebuild` and for `verify`.
+people and for `verify`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One row: at the time `ts`, in epoch ms, a driver took this generation, ended an epoch, or changed the layout.
 
     `start` and `end` map topic → partition → the next offset to read. A driver that begins a table has its `start`,
-    above 0 where earlier records were left out. Otherwise `end` are the positions that all shards had published.
+    above 0 where earlier records were left out. Otherwise `end` are the positions that all shards had published, and
+    `shard_ends` those of each, if several shards were apart when the driver began.
 
     The row has the table's number of `shards`, and the settings with which records are applied: `forget_after_ms`, the
     time after which lives are forgotten, `max_table_bytes`, and `otlp`, the topics of OTLP metrics.
@@ -35,6 +36,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     ts: int = 0
     start: Offsets = {}
     end: Offsets = {}
+    shard_ends: list[Offsets] = []
     shards: int
     forget_after_ms: int
     max_table_bytes: int

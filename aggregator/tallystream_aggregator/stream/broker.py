@@ -108,6 +108,7 @@ class LostRecordsError(TallystreamError):
         self.place, self.position, self.bounds = place, position, bounds
         if truncated_at is None and position > bounds.end:
             truncated_at = bounds.end
+        self.truncated_at = truncated_at
         self.first = bounds.first if truncated_at is None else None
         if truncated_at is None:
             problem = (

@@ -85,7 +85,7 @@ class CombinerLoop(EpochLoop):
             return super().run_epoch(store, claim, seconds)
         except LostRecordsError as error:
             require_whole(error.place, error.bounds, f"delete {error.place.topic}, and {PUBLISH_AGAIN}")
-            lost = lost_offsets(error.bounds.end, error.position)
+            lost = lost_offsets(error.truncated_at or 0, error.position)
             raise MissingRowsError(
                 f"topic {error.place.topic}, partition {error.place.partition}: it {lost} after they were read; "
                 f"{PUBLISH_AGAIN}."
@@ -105,6 +105,8 @@ class CombinerLoop(EpochLoop):
         if self._last is None:
             require_no_sums(self._broker, self._loop, self._loop.sums, PUBLISH_AGAIN)
             self._publish_claim(self._row(begun=False))  # before there is a sum
+        else:
+            self._require_untruncated(by_place(self._last.last_records), self._stopped)
         published = {} if self._last is None else by_place(self._last.positions)
         places = [Place(self._loop.topics.shards, shard) for shard in range(self._loop.shards)]
         bounds = self._broker.bounds(places)
@@ -117,7 +119,7 @@ class CombinerLoop(EpochLoop):
         at = {place: found.first for place, found in bounds.items()}
         ends = {place: max(found.stable, published.get(place, 0)) for place, found in bounds.items()}
         source.assign(at)
-        combined = self._combined
+        combined, self._last_records = self._combined, {}
         # Compaction may remove what was to be read, as there are newer records after it: then these are needed.
         while combined.is_within_step or any(
             at[place] < end or combined.positions.get(place, 0) < published.get(place, 0) for place, end in ends.items()
@@ -127,11 +129,13 @@ class CombinerLoop(EpochLoop):
             for chunk in source.read(READ_AT_ONCE, 0.1):
                 combined.add(chunk, published.get(chunk.place, 0))
                 at[chunk.place] = chunk.end
+                if chunk.epoch_ends:
+                    self._last_records[chunk.place] = chunk.epoch_ends[-1]
         self._publish()
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
-        chunks = source.read(self._pace.limit, timeout_s)
+        chunks = self._read(source, self._pace.limit, timeout_s)
         if not chunks:
             self._report.waited_s += self._timer.monotonic() - now
             return
@@ -158,6 +162,7 @@ class CombinerLoop(EpochLoop):
             step=1 if self._last is None else self._last.step + 1,
             positions=by_topic(self._combined.positions) if begun else {},
             topics={},
+            last_records=by_topic(self._last_records) if begun else {},
             shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
 

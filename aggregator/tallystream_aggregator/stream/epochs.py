@@ -18,9 +18,11 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import (
     BrokerError,
+    LostRecordsError,
     Output,
     StoppedError,
     UnavailableError,
+    bounds_of,
 )
 from tallystream_aggregator.stream.hanging import end_open
 from tallystream_aggregator.stream.pace import MAX_FAILURES
@@ -33,13 +35,14 @@ from tallystream_aggregator.stream.positions import (
     require_visible,
     visible_row,
 )
+from tallystream_aggregator.stream.truncation import truncations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.stream.broker import Broker, Source, Writer
+    from tallystream_aggregator.stream.broker import Broker, Chunk, Source, Writer
     from tallystream_aggregator.stream.pace import Pace
-    from tallystream_aggregator.stream.positions import Claim, LoopId, PositionsRow
+    from tallystream_aggregator.stream.positions import Claim, LastRecords, LoopId, PositionsRow
     from tallystream_aggregator.table.storage import Store
 
 log = logging.getLogger(__name__)
@@ -113,6 +116,7 @@ class EpochLoop(ABC):
         self._claim: Claim = (0, 0)
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
+        self._last_records: LastRecords = {}
         self._step_records = 0
         self._back_off_s = MIN_BACK_OFF_S
 
@@ -212,6 +216,26 @@ class EpochLoop(ABC):
                 report.waited_s += wait_s
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
+
+    def _read(self, source: Source, max_records: int, timeout_s: float) -> list[Chunk]:
+        """Read what is there, and require that a new leader has all that was read before it."""
+        chunks = source.read(max_records, timeout_s)
+        for place, _, _, ends in chunks:
+            for end in ends:
+                before = self._last_records.get(place)
+                if before is not None and before.epoch != end.epoch:
+                    self._require_untruncated({place: before})
+                self._last_records[place] = end
+        return chunks
+
+    def _require_untruncated(self, last_records: LastRecords, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Require that the logs have what was read, up to these records.
+
+        Raises:
+            LostRecordsError: one has not.
+        """
+        for place, at in truncations(self._broker, last_records, stopped).items():
+            raise LostRecordsError(place, last_records[place].offset + 1, bounds_of(self._broker, place), at)
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""

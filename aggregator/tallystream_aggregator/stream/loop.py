@@ -17,14 +17,12 @@ from tallystream_aggregator.stream.broker import (
     BrokerError,
     LostRecordsError,
     Place,
-    bounds_of,
 )
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
-    LastRecords,
     by_place,
     by_topic,
     positions_of,
@@ -32,13 +30,13 @@ from tallystream_aggregator.stream.positions import (
     visible_row,
 )
 from tallystream_aggregator.stream.restore import LoopSettings, Restorer, require_no_sums, require_whole
-from tallystream_aggregator.stream.truncation import truncations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.stream.positions import LastRecords
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -85,7 +83,6 @@ class ShardLoop(EpochLoop):
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
         self._begin: Positions = {}  # where the shard began
-        self._last_records: LastRecords = {}
         self._rows_s = self._checked_s = 0.0
         self._rows_wait = False
 
@@ -203,7 +200,7 @@ class ShardLoop(EpochLoop):
 
     def _read(self, source: Source, max_records: int, timeout_s: float) -> list[Chunk]:
         try:
-            chunks = source.read(max_records, timeout_s)
+            return super()._read(source, max_records, timeout_s)
         except LostRecordsError as error:
             if error.first is None:
                 self._require_untruncated(self._last_records)  # it may have been written again up to its present end
@@ -215,19 +212,13 @@ class ShardLoop(EpochLoop):
             source.assign(positions_of(table.state))
             self._rows_wait = True
             return []
-        for place, _, _, ends in chunks:
-            for end in ends:
-                before = self._last_records.get(place)
-                if before is not None and before.epoch != end.epoch:  # a new leader may not have all that was read
-                    self._require_untruncated({place: before})
-                self._last_records[place] = end
-        return chunks
 
     def _require_untruncated(self, last_records: LastRecords, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Require that the logs have what was read, up to these records."""
-        for place, at in truncations(self._broker, last_records, stopped).items():
-            self._require_same(self._broker.topic_ids([place.topic]))
-            raise LostRecordsError(place, last_records[place].offset + 1, bounds_of(self._broker, place), at)
+        try:
+            super()._require_untruncated(last_records, stopped)
+        except LostRecordsError as error:
+            self._require_same(self._broker.topic_ids([error.place.topic]))
+            raise
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
         """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
@@ -256,9 +247,9 @@ class ShardLoop(EpochLoop):
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
         changes = table.outputs()
-        number, forget_after_ms = 1 if last is None else last.step + 1, table.settings.forget_after_ms
+        number, settings = 1 if last is None else last.step + 1, table.settings
         # A replay reads partitions in another order, so in a full table other lives would have room.
-        if last is None or changes.was_full or last.forget_after_ms != forget_after_ms:
+        if last is None or changes.was_full or last.settings(settings) != settings:
             table.state.replay_since, rows = number, True
         with_rows = rows or self._rows_due()
         row = row_of(
@@ -268,7 +259,7 @@ class ShardLoop(EpochLoop):
             topics=self._topic_ids,
             begin=by_topic({place: at for place, at in self._begin.items() if at}),
             last_records=self._last_records,
-            forget_after_ms=forget_after_ms,
+            settings=settings,
             replay_since=table.state.replay_since,
         )
         step = Step(changes, table.rows() if with_rows else [], row)

@@ -6,6 +6,7 @@ transactional ID writes there, so the newest committed row says what is publishe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
+    from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import State
 
 T = TypeVar("T")
@@ -86,8 +88,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
     The table has `of` shards, and its sums have the tags `sum_tags`. The step `replay_since` has published its rows. No
-    replay begins before it: since then the table has forgotten lives after `forget_after_ms`, and was never full. The
-    combiner has neither.
+    replay begins before it: since then the table has forgotten lives after `forget_after_ms`, has read the topics
+    `otlp` as OTLP metrics, and was never full. The combiner has none of these. Rows of release 0.1 have no `otlp`, and
+    no `max_table_bytes`, the limit of the table's memory.
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
@@ -112,8 +115,19 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     records: int = 0
     dead: int = 0
     stale: int = 0
-    forget_after_ms: int = 0
     replay_since: int = 0
+    forget_after_ms: int = 0
+    max_table_bytes: int | None = None
+    otlp: tuple[str, ...] | None = None
+
+    def settings(self, now: TableSettings) -> TableSettings:
+        """Return the settings of the table at the step. What the row lacks is as in those of now."""
+        return replace(
+            now,
+            forget_after_ms=self.forget_after_ms,
+            max_table_bytes=self.max_table_bytes or now.max_table_bytes,
+            otlp_topics=now.otlp_topics if self.otlp is None else self.otlp,
+        )
 
     @property
     def layout(self) -> Layout:
@@ -133,7 +147,7 @@ def row_of(
     topics: dict[str, str],
     begin: Offsets,
     last_records: LastRecords,
-    forget_after_ms: int,
+    settings: TableSettings,
     replay_since: int,
 ) -> PositionsRow:
     """Return the positions row of a table."""
@@ -150,8 +164,10 @@ def row_of(
         records=state.records,
         dead=state.dead,
         stale=state.stale,
-        forget_after_ms=forget_after_ms,
         replay_since=replay_since,
+        forget_after_ms=settings.forget_after_ms,
+        max_table_bytes=settings.max_table_bytes,
+        otlp=settings.otlp_topics,
     )
 
 

@@ -132,7 +132,7 @@ class Resharder:
                 topics=topic_ids,
                 begin=first.begin,
                 last_records=last,
-                forget_after_ms=self._settings.forget_after_ms,
+                settings=self._settings,
                 replay_since=step,
             ),
         )

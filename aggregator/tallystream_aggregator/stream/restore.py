@@ -180,8 +180,7 @@ class Restorer:
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
         if published.replay_since:
-            then = replace(table.settings, forget_after_ms=published.forget_after_ms, max_table_bytes=sys.maxsize)
-            table.change_settings(then)
+            table.change_settings(replace(published.settings(table.settings), max_table_bytes=sys.maxsize))
         table.state.replay_since = published.replay_since
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.outputs()

@@ -58,13 +58,9 @@ class CombinerGroup:
                 self._emptied.add(one.metric)
 
     def remove(self, metric: MetricId, shard: int) -> None:
-        """Remove the partial sums of a shard for a metric."""
+        """Remove the partial sums of a shard for a metric. All other shards have published theirs with the removal."""
         of_shards = self._shard_sums.get(metric, {})
-        if of_shards.pop(shard, None) is None:
-            return
-        if of_shards:
-            self._changed.add(metric)
-        else:
+        if of_shards.pop(shard, None) is not None and not of_shards:
             del self._shard_sums[metric]
             self._changed.discard(metric)
 

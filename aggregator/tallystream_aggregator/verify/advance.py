@@ -21,12 +21,16 @@ RawRecord = tuple[int, int, bytes | None, bytes | None]
 
 
 class Change(NamedTuple):
-    """From `ends` on, the table has so many shards, forgets lives after this time, in ms, and has so much memory."""
+    """From `ends` on, the table has so many shards, forgets lives after this time, in ms, and has so much memory.
 
-    ends: Ends
+    These are the positions of each shard, or the same of all. It reads the topics `otlp` as OTLP metrics.
+    """
+
+    ends: tuple[Ends, ...]
     shards: int
     forget_after_ms: int
     max_table_bytes: int
+    otlp: tuple[str, ...] = ()
 
 
 class Advance:
@@ -51,45 +55,57 @@ class Advance:
     ) -> None:
         self.replay, self.begin = replay, begin
         self._records, self._on_progress = records, on_progress
-        self._at = dict(begin)
-        self._next: dict[PartitionName, RawRecord] = {}  # read, and beyond the positions
+        self._at = [begin]  # of each shard
+        self._waiting: dict[PartitionName, list[RawRecord]] = {}  # read, and beyond the positions of a shard
         self.records = 0
         self.letters: Counter[Place] = Counter()
         self.reasons: dict[Place, str] = {}
         self.events: Counter[Event] = Counter()
 
     def change(self, change: Change) -> None:
-        """Read up to where the settings of the table change, and change them. All shards have the same positions."""
-        self._read([change.ends] * self.replay.shards)
-        self.replay.split(change.shards)
-        self.replay.limit(forget_after_ms=change.forget_after_ms, max_table_bytes=change.max_table_bytes)
+        """Read up to where the settings of the table change, and change them."""
+        self._read(change.ends if len(change.ends) > 1 else change.ends * self.replay.shards)
+        self._split(change.shards)
+        self.replay.change(change.forget_after_ms, change.max_table_bytes, change.otlp)
 
     def finish(self, shards: Sequence[Ends]) -> None:
-        """Read up to the positions of each shard. Nothing can be read after that."""
-        self.replay.split(len(shards))
+        """Read up to the positions of each shard."""
+        self._split(len(shards))
         self._read(shards)
+
+    def _split(self, shards: int) -> None:
+        """Divide the table among so many shards. If it had another number, all were at the same positions."""
+        if shards != self.replay.shards:
+            self.replay.split(shards)
+            self._at = [self._at[0]] * shards
 
     def _read(self, shards: Sequence[Ends]) -> None:
         """Apply the records up to the ends of each shard. The partitions are read side by side, by append time."""
         names = dict.fromkeys(name for ends in shards for name in ends)
-        ends = {name: [max(self._at.get(name, 0), one.get(name, 0)) for one in shards] for name in names}
-        streams = [self._below(name, max(ends[name])) for name in names]
+        spans: dict[PartitionName, list[tuple[int, int]]] = {}
+        for name in names:
+            firsts = [at.get(name, 0) for at in self._at]
+            spans[name] = [(at, max(at, one.get(name, 0))) for at, one in zip(firsts, shards, strict=True)]
+        lowest = {name: min(end for _, end in of_shards) for name, of_shards in spans.items()}
+        streams = [self._below(name, max(end for _, end in spans[name]), lowest[name]) for name in names]
         for name, record in merge(*streams, key=lambda one: one[1][1]):
-            for shard, end in enumerate(ends[name]):
-                if record[0] < end:
+            for shard, (at, end) in enumerate(spans[name]):
+                if at <= record[0] < end:
                     self._apply(name, record, shard)
-            if record[0] < min(ends[name]):
+            if record[0] < lowest[name]:
                 self.records += 1
                 if self.records % PROGRESS_EVERY == 0:
                     self._on_progress(self.records)
-        self._at |= {name: min(of_shards) for name, of_shards in ends.items()}
+        self._at = [at | {name: spans[name][shard][1] for name in names} for shard, at in enumerate(self._at)]
 
-    def _below(self, name: PartitionName, end: int) -> Iterator[tuple[PartitionName, RawRecord]]:
-        """Yield the records of a partition below an offset. The next one waits."""
-        waiting = [self._next.pop(name)] if name in self._next else []
-        for record in chain(waiting, self._records.get(name, ())):
+    def _below(self, name: PartitionName, end: int, lowest: int) -> Iterator[tuple[PartitionName, RawRecord]]:
+        """Yield the records of a partition below an offset. Those from `lowest` on, and the next one, wait."""
+        read = chain(self._waiting.get(name, ()), self._records.get(name, ()))
+        self._waiting[name] = waiting = []
+        for record in read:
+            if record[0] >= lowest:
+                waiting.append(record)
             if record[0] >= end:
-                self._next[name] = record
                 return
             yield name, record
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.stream.broker import Broker, RawRecord
-    from tallystream_aggregator.verify.lives import Tags
     from tallystream_aggregator.verify.published import Ends, PartitionName
 
 _GROUP = "tallystream-verify"
@@ -98,21 +97,23 @@ def run(cluster: Cluster, *, progress: Progress = lambda _what, _done, _all: Non
         return _run(cluster, progress)
 
 
-def settings_of(rows: Iterable[LedgerRow], tags: Tags) -> tuple[Settings, list[Change]]:
-    """Return the newest settings of the table that began last, and their changes. The rows are given in their order.
-
-    The sums have these `tags`.
-    """
+def changes_of(rows: Iterable[LedgerRow]) -> list[Change]:
+    """Return the changes of the settings of the table that began last. The rows are given in their order."""
     changes: list[Change] = []
-    otlp: set[str] = set()
     for row in rows:
-        otlp |= set(row.otlp)
         if row.start:
             changes.clear()
-        change = Change(by_partition(row.start or row.end), row.shards, row.forget_after_ms, row.max_table_bytes)
+        ends = tuple(map(by_partition, row.shard_ends or [row.start or row.end]))
+        change = Change(ends, row.shards, row.forget_after_ms, row.max_table_bytes, tuple(sorted(row.otlp)))
         if not changes or changes[-1][1:] != change[1:]:  # most rows are of epochs, and change nothing
             changes.append(change)
-    return Settings(otlp_topics=tuple(sorted(otlp)), tags=tags), changes
+    return changes
+
+
+def _is_reached(change: Change, end: Moment) -> bool:
+    """Tell whether all shards had come to a change at this moment."""
+    each = end.shards if len(end.shards) == len(change.ends) else [end.ends] * len(change.ends)
+    return all(map(is_within, change.ends, each))
 
 
 def _run(cluster: Cluster, progress: Progress) -> Outcome:
@@ -122,7 +123,7 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     broker = KafkaBroker(kafka, Selection(topics.metrics), _GROUP)
     positions = Positions(broker, topics)
     known = rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
-    settings, changes = settings_of(known, positions.first.tags)
+    changes = changes_of(known)
     end = positions.newest
     sums = PublishedSums(end.ends)
     for _, _, key, value in committed(broker, Place(topics.agg, 0), partial(progress, "sums read")):
@@ -135,13 +136,13 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     begin = positions.first.begin
     total = sum(max(offset - begin.get(partition, 0), 0) for partition, offset in end.ends.items())
     advance = Advance(
-        Replay(settings),
+        Replay(Settings(tags=positions.first.tags)),
         begin,
         _records(kafka, topics, positions.first, end.ends),
         lambda done: progress("records replayed", done, total),
     )
     for change in changes:
-        if is_within(change.ends, end.ends):
+        if _is_reached(change, end):
             advance.change(change)
     advance.finish(end.shards)
     outcome = compare(advance, sums, letters=letters, events=events)

@@ -32,6 +32,7 @@ class Replay:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
+        self._otlp_topics = self._settings.otlp_topics
         self.noted = Noted()
         self._shards = [Rules(self._settings, self.noted)]
 
@@ -51,7 +52,7 @@ class Replay:
         shard = self._shards[number]
         clock = shard.advance(partition, timestamp_ms)
         try:
-            if partition.rpartition(":")[0] in self._settings.otlp_topics:
+            if partition.rpartition(":")[0] in self._otlp_topics:
                 shard.forget(partition, clock)
                 if _is_otlp(value):
                     return self._apply_otlp(number, partition, timestamp_ms, key, value or b"")
@@ -120,8 +121,9 @@ class Replay:
         """Their number."""
         return len(self._shards)
 
-    def limit(self, *, forget_after_ms: int, max_table_bytes: int) -> None:
-        """Forget lives after this time, and let each shard have so much memory, from now on."""
+    def change(self, forget_after_ms: int, max_table_bytes: int, otlp_topics: tuple[str, ...]) -> None:
+        """Forget lives after this time, let each shard have so much memory, and read OTLP topics, from now on."""
+        self._otlp_topics = otlp_topics
         for shard in self._shards:
             shard.forget_after_ms, shard.room.max_bytes = forget_after_ms, max_table_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -115,7 +116,7 @@ def push(
     A second push changes nothing. Exit code: 0 done; 1 it failed, or it was refused because a person changed something;
     2 a setting can't be used.
     """
-    grafana = _settings(
+    settings = _settings(
         flavour,
         threshold,
         bucket=bucket,
@@ -124,17 +125,14 @@ def push(
         uid_prefix=uid_prefix,
         runbook_url=runbook_url,
     )
-    from tallystream_dashboards.grafana.push import PushSettings, run
+    from tallystream_dashboards.grafana.client import Grafana
+    from tallystream_dashboards.grafana.push import run
 
-    settings = PushSettings(
-        url=grafana_url,
-        generate=grafana,
-        contact_point=contact_point,
-        dry_run=dry_run,
-        force=force,
-        ca_file=ca_file,
-    )
-    raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
+    def say(line: str) -> None:
+        typer.echo(printable(line))
+
+    grafana = Grafana(grafana_url, os.environ, ca_file)
+    raise typer.Exit(run(grafana, settings, say, contact_point=contact_point, dry_run=dry_run, force=force))
 
 
 def _settings(flavour: Flavour, threshold: list[str] | None, **others: str) -> Settings:

@@ -54,28 +54,21 @@ def doctor(
     """
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.doctor.run import DoctorSettings, run
-    from tallystream_cli.doctor.store import RIGHTS
+    from tallystream_cli.doctor.run import run
     from tallystream_cli.permissions import PERMISSIONS
 
     chosen = None if store is None else StoreSettings.parse(store)
+    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     local = discovery.find() if bootstrap_servers is None else None
     if local is not None:
         chosen = chosen or local.store()
         checkpoint = checkpoint or local.folder / "aggregate"
-        local.announce(f"broker {local.state.bootstrap_servers}", f"store {chosen.spec}", f"checkpoint {checkpoint}")
-    cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
-    known = dict.fromkeys([*(one.command for one in PERMISSIONS), *RIGHTS])
+        local.announce(f"store {chosen.spec}", f"checkpoint {checkpoint}")
+    known = dict.fromkeys(one.command for one in PERMISSIONS)
     if unknown := set(command or ()) - known.keys():
         raise ConfigError("--command", unknown.pop(), f"give {' or '.join(known)}")
-    settings = DoctorSettings(
-        topics=Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ())),
-        kafka={"bootstrap.servers": cluster.bootstrap_servers, **cluster.kafka},
-        store=chosen,
-        checkpoint=checkpoint,
-        commands=tuple(command or ()),
-    )
-    findings = list(run(settings))
+    topics = Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ()))
+    findings = list(run(topics, cluster.options, chosen, checkpoint, command or ()))
     sys.stdout.write(as_json(findings) if json else as_table(findings))
     raise typer.Exit(BAD if has_failed(findings) else GOOD)
 

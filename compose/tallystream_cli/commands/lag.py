@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tallystream_cli import options as o
+from tallystream_cli.commands.terminal import show_table
 from tallystream_cli.local import discovery
 
 
@@ -104,17 +105,8 @@ def lag_show(
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
     from tallystream_dashboards.terminal.lag import ShowSettings
-    from tallystream_dashboards.terminal.show import show
 
-    settings = ShowSettings(
-        store=discovery.readable_store(store),
-        group=group,
-        watch=watch,
-        json=json,
-        at_ms=o.at_ms(at),
-        every_s=every,
-    )
-    raise typer.Exit(show(settings))
+    show_table(ShowSettings, store, at, group=group, watch=watch, json=json, every_s=every)
 
 
 def lag_collect(

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream_dashboards.terminal.show import TableSettings
+
+
+def show_table(settings: Callable[..., TableSettings], store: str | None, at: str | None, **options: Any) -> NoReturn:
+    """Show a table from the store, or that of the local system, at a time in the past or now. Exit with its code."""
+    from tallystream_dashboards.terminal.show import show
+
+    chosen = settings(store=discovery.readable_store(store), at_ms=o.at_ms(at), **options)
+    raise typer.Exit(show(chosen))
 
 
 def top(
@@ -22,12 +35,10 @@ def top(
 
     It ends with Ctrl-C or SIGTERM. Exit code: 0 everything is well, 1 something is not, 3 that is not known.
     """
-    from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.top import TopSettings
 
     watch = sys.stdout.isatty() and not once and not json
-    chosen = discovery.readable_store(store)
-    raise typer.Exit(show(TopSettings(store=chosen, watch=watch, json=json, every_s=every)))
+    show_table(TopSettings, store, None, watch=watch, json=json, every_s=every)
 
 
 def sums(
@@ -97,19 +108,9 @@ def instances(
     Without an app, show the numbers of each app. Exit code: 0 there are instances, 3 none is known.
     """
     from tallystream_dashboards.terminal.instances import InstancesSettings
-    from tallystream_dashboards.terminal.show import show
 
-    settings = InstancesSettings(
-        store=discovery.readable_store(store),
-        app=app,
-        metric=metric,
-        range=range_,
-        watch=watch,
-        json=json,
-        at_ms=o.at_ms(at),
-        every_s=every,
-    )
-    raise typer.Exit(show(settings))
+    chosen = {"app": app, "metric": metric, "range": range_}
+    show_table(InstancesSettings, store, at, watch=watch, json=json, every_s=every, **chosen)
 
 
 def compare(
@@ -148,19 +149,6 @@ def compare(
     known to be lost.
     """
     from tallystream_dashboards.terminal.compare import CompareSettings
-    from tallystream_dashboards.terminal.show import show
 
-    settings = CompareSettings(
-        store=discovery.readable_store(store),
-        names=tuple(names or ()),
-        group=group,
-        app=app,
-        tags=tuple(tag or ()),
-        commits_first=auto_commit,
-        range=range_,
-        watch=watch,
-        json=json,
-        at_ms=o.at_ms(at),
-        every_s=every,
-    )
-    raise typer.Exit(show(settings))
+    chosen = {"names": tuple(names or ()), "group": group, "app": app, "tags": tuple(tag or ()), "range": range_}
+    show_table(CompareSettings, store, at, commits_first=auto_commit, watch=watch, json=json, every_s=every, **chosen)

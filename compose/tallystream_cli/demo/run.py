@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from tallystream_dashboards.exit_codes import INTERRUPTED
 from tallystream_dashboards.terminal.show import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import TextIO
 
 ALL_EVENTS = events.ROWS * events.REPETITIONS
@@ -69,24 +69,21 @@ class DemoSettings:
 
 
 class Display:
-    """Prints lines to `to`. `durations` has each finished step with its seconds, in order.
+    """Prints lines to `to`.
 
     A terminal or a pipe that is closed is no error: the demonstration, and its orderly stop, go on.
     """
 
     def __init__(self, to: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self.durations: list[tuple[str, float]] = []
+        self._steps = 0
         self._to, self._clock = to, clock
         self._counts: dict[str, int] = {}
         self._next_line_at = clock() + LINE_INTERVAL_S
 
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Print the name of a step and measure its time; a step that fails is not in `durations`."""
-        started_at = self._clock()
-        self.say(f"{len(self.durations) + 1}. {name}")
-        yield
-        self.durations.append((name, self._clock() - started_at))
+    def step(self, name: str) -> None:
+        """Print the number and the name of a step that begins."""
+        self._steps += 1
+        self.say(f"{self._steps}. {name}")
 
     def say(self, text: str) -> None:
         """Print a text."""
@@ -151,8 +148,8 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
 
         reading = stack.enter_context(ThreadPoolExecutor(1)).submit(events.read_events, settings.number)
         components = "broker, aggregator" + ("" if settings.headless else ", lag collector, page")
-        with display.step(f"Start {components}"):
-            system.start()
+        display.step(f"Start {components}")
+        system.start()
         display.say(f"   broker {system.bootstrap_servers}, store {system.store_spec}")
         if system.page_url:
             display.say(f"   the page: {system.page_url}")
@@ -168,33 +165,33 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             batch=max(200, min(2000, settings.number // 500)),
         )
         stack.callback(scenario.kill_all)
-        with display.step(f"Send {settings.number:,} flights to a topic of {events.PARTITIONS} partitions"):
-            sent = scenario.send(reading.result())
-        with display.step("Start app-1, then app-2, which shares the partitions"):
-            for one in scenario.apps:
-                scenario.start(one)
+        display.step(f"Send {settings.number:,} flights to a topic of {events.PARTITIONS} partitions")
+        sent = scenario.send(reading.result())
+        display.step("Start app-1, then app-2, which shares the partitions")
+        for one in scenario.apps:
+            scenario.start(one)
         kills = []
         for last, where in WINDOWS.items():
-            with display.step(f"kill -9 app-2 {where}; app-1 takes over, and app-2 starts again with the same ID"):
-                scenario.kill(last, topics)
-                kills.append(twice(scenario.lines(), sums.values()))
-                scenario.start(scenario.apps[1])
-        with display.step("Process the rest at full speed, and stop both"):
-            scenario.finish()
-        with display.step("Wait until the aggregator has summed and shipped all of it"):
-            scenario.catch_up(topics)
-        with display.step(f"Replay {topics.metrics}, read the store and the journals, compare"):
-            values, verified = sums.values(), job.run(Cluster(servers))
-            with closing(open_reader(StoreSettings.parse(system.store_spec))) as reader:
-                in_store = read_points(reader, values)
-            found = Found(sent, scenario.lines(), kills, values, sums.decreases, in_store, verified)
+            display.step(f"kill -9 app-2 {where}; app-1 takes over, and app-2 starts again with the same ID")
+            scenario.kill(last, topics)
+            kills.append(twice(scenario.lines(), sums.values()))
+            scenario.start(scenario.apps[1])
+        display.step("Process the rest at full speed, and stop both")
+        scenario.finish()
+        display.step("Wait until the aggregator has summed and shipped all of it")
+        scenario.catch_up(topics)
+        display.step(f"Replay {topics.metrics}, read the store and the journals, compare")
+        values, verified = sums.values(), job.run(Cluster(servers))
+        with closing(open_reader(StoreSettings.parse(system.store_spec))) as reader:
+            in_store = read_points(reader, values)
+        found = Found(sent, scenario.lines(), kills, values, sums.decreases, in_store, verified)
         table = rows(found)
         seconds = time.monotonic() - started_at
         if settings.as_json:
-            sys.stdout.write(json.dumps(as_dict(table, display.durations, seconds)) + "\n")
+            sys.stdout.write(json.dumps(as_dict(table, seconds)) + "\n")
             sys.stdout.flush()
         else:
-            display.say(as_text(table, display.durations, seconds))
+            display.say(as_text(table, seconds))
         if settings.keep:
             display.say(f"Everything stays up until Ctrl-C. The page: {system.page_url or 'none: --headless'}")
             with suppress(KeyboardInterrupt):
@@ -203,21 +200,19 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
         return 0 if exact(table) else 1
 
 
-def as_dict(table: Sequence[Row], durations: Sequence[tuple[str, float]], seconds: float) -> dict[str, object]:
-    """Return the tables as they are printed with --json; `durations` are the steps, `seconds` the total."""
+def as_dict(table: Sequence[Row], seconds: float) -> dict[str, object]:
+    """Return the table and how long all took, as they are printed with --json."""
     return {
         "exact": exact(table),
         "rows": [row._asdict() for row in table],
-        "steps": [{"step": name, "seconds": round(duration, 1)} for name, duration in durations],
         "seconds": round(seconds, 1),
     }
 
 
-def as_text(table: Sequence[Row], durations: Sequence[tuple[str, float]], seconds: float) -> str:
-    """Return the tables as text, with a last line that says whether all rows agree."""
+def as_text(table: Sequence[Row], seconds: float) -> str:
+    """Return the table as text, with a last line that says whether all rows agree."""
     agrees = {None: "", True: "yes", False: "NO"}
     compared = [("what", "value", "compared with", "value", "agrees")]
     compared += [(*row[:4], agrees[row.agrees]) for row in table]
-    steps = [("step", "seconds"), *((name, f"{duration:.1f}") for name, duration in [*durations, ("all", seconds)])]
     result = "exact, to the integer" if exact(table) else "NOT exact"
-    return f"{aligned(compared, right=(1, 3))}\n{aligned(steps, right=())}\nAgreement: {result}."
+    return f"{aligned(compared, right=(1, 3))}\nAgreement: {result}, in {seconds:.1f} s."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from tallystream_cli.doctor.store import check_store
 from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topics import Topics
@@ -24,23 +23,17 @@ if TYPE_CHECKING:
     from tallystream_cli.doctor.findings import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorSettings:
-    """What to check. `kafka` are librdkafka's options, with bootstrap.servers.
-
-    `store` and `checkpoint` are None if they are not named. `commands` are those that will run here with these
-    credentials.
-    """
-
-    topics: Topics
-    kafka: dict[str, str] = field(repr=False)
-    store: StoreSettings | None = None
-    checkpoint: Path | None = None
-    commands: tuple[str, ...] = ()
-
-
-def run(settings: DoctorSettings) -> Iterator[Finding]:
+def run(
+    topics: Topics,
+    kafka: Mapping[str, str],
+    store: StoreSettings | None = None,
+    checkpoint: Path | None = None,
+    commands: Sequence[str] = (),
+) -> Iterator[Finding]:
     """Check everything. A check that fails is a finding. Nothing is changed, but a transactional ID is opened.
+
+    `kafka` are librdkafka's options, with bootstrap.servers. `store` and `checkpoint` are None if they are not named.
+    `commands` are those that will run here with these credentials.
 
     Raises:
         ConfigError: librdkafka rejects an option.
@@ -48,17 +41,17 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
     yield package("Spark", "pyspark", "aggregate and up", "pip install tallystream-cli[spark]")
     yield package("page", "streamlit", "the page", "pip install streamlit")
     yield from guarded("Java", _java)
-    yield from _broker(settings)
-    if (store := settings.store) is None:
+    yield from _broker(topics, kafka, commands)
+    if store is None:
         yield not_checked("store", "none is named", "give --store")
     else:
-        yield from guarded("store", lambda: check_store(store, settings.commands))
-    if (path := settings.checkpoint) is None:
+        yield from guarded("store", lambda: check_store(store))
+    if checkpoint is None:
         yield not_checked("checkpoint", "none is named", "give --checkpoint")
-    elif unwritable(path) is None:  # a damaged one is made again, from the table
-        yield ok("checkpoint", f"this user may write {path} and beside it")
+    elif unwritable(checkpoint) is None:  # a damaged one is made again, from the table
+        yield ok("checkpoint", f"this user may write {checkpoint} and beside it")
     else:
-        yield failed("checkpoint", f"this user may not write {path} or beside it", "allow it, or run as its user")
+        yield failed("checkpoint", f"this user may not write {checkpoint} or beside it", "allow it, or run as its user")
 
 
 def package(check: str, name: str, needed_by: str, remedy: str) -> Finding:
@@ -73,18 +66,17 @@ def _java() -> list[Finding]:
     return [ok("Java", f"{java.version()}, {java.launcher()} {where}")]
 
 
-def _broker(settings: DoctorSettings) -> Iterator[Finding]:
-    topics = settings.topics
+def _broker(topics: Topics, kafka: Mapping[str, str], commands: Sequence[str]) -> Iterator[Finding]:
     unused_id = f"{topics.prefix}tallystream-aggregator-doctor"  # the aggregator's permission covers it
     try:
-        found = broker.fetch(settings.kafka, topics, permissions.group_names(topics.prefix), unused_id)
+        found = broker.fetch(kafka, topics, permissions.group_names(topics.prefix), unused_id)
     except Exception as error:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("transactions", "topics", "aggregator", *(f"permissions of {one}" for one in settings.commands)):
+        for check in ("transactions", "topics", "aggregator", *(f"permissions of {one}" for one in commands)):
             yield not_checked(check, "no broker answers")
         return
     yield from broker.findings(found, topics)
-    for command in settings.commands:
+    for command in commands:
         yield permissions.of_command(found, topics, command)

@@ -8,27 +8,20 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.stores import open_reader, open_sink
-from tallystream_cli.doctor.findings import failed, not_checked, of_error, ok, warning
-from tallystream_cli.influx_tokens import PERMISSIONS
+from tallystream_cli.doctor.findings import not_checked, of_error, ok, warning
 from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.findings import Finding
 
 CHECK = "store"
-RIGHTS = {
-    "ship": PERMISSIONS["shipper"],
-    "lag collect": PERMISSIONS["lag"],
-    **dict.fromkeys(("page", "top", "sums", "instances", "compare", "lag show"), PERMISSIONS["page"]),
-}
-"""What each command does with the bucket."""
 
 
-def check_store(settings: StoreSettings, commands: Iterable[str]) -> Iterator[Finding]:
-    """Check a store. `commands` are those that will use it; if there are none, one right is enough.
+def check_store(settings: StoreSettings) -> Iterator[Finding]:
+    """Check a store.
 
     Raises:
         TallystreamError: the store does not answer, or rejects a setting.
@@ -38,8 +31,7 @@ def check_store(settings: StoreSettings, commands: Iterable[str]) -> Iterator[Fi
     elif settings.kind == "local":
         yield from local(settings)
     elif settings.kind == "influxdb":
-        tried = {"read": _error(_read, settings), "write": _error(_set_up, settings)}
-        yield rights(tried, settings, commands)
+        yield rights({"read": _error(_read, settings), "write": _error(_set_up, settings)}, settings)
     else:
         _set_up(settings)
         yield ok(CHECK, f"{settings.spec} accepts points")
@@ -58,20 +50,12 @@ def local(settings: StoreSettings) -> Iterator[Finding]:
         yield warning(f"{CHECK}: file", f"this user may not write {path}", remedy)
 
 
-def rights(tried: Mapping[str, TallystreamError | None], settings: StoreSettings, commands: Iterable[str]) -> Finding:
-    """Check what the token may do against what the commands need; without commands, one right is enough.
-
-    `tried` has the error of a query and of a write of no points, None if it succeeded.
-    """
+def rights(tried: Mapping[str, TallystreamError | None], settings: StoreSettings) -> Finding:
+    """Check that the token may do something. `tried` has the error of a query and of a write of no points, or None."""
     allowed = [action for action, error in tried.items() if error is None]
     if not allowed and (error := tried["write"]) is not None:
         return of_error(CHECK, error)
-    needed = {action for command in commands for action in RIGHTS.get(command, ())}
-    if lacking := sorted(needed - set(allowed)):
-        remedy = "name a token that may, in INFLUXDB_TOKEN or INFLUXDB_TOKEN_FILE (docs/security.md)"
-        return failed(CHECK, f"the token may not {' or '.join(lacking)} the bucket", remedy)
-    usable = [command for command, actions in RIGHTS.items() if set(actions) <= set(allowed)]
-    return ok(CHECK, f"{settings.spec}: the token may {' and '.join(allowed)}, as {', '.join(usable)} must")
+    return ok(CHECK, f"{settings.spec}: the token may {' and '.join(allowed)} the bucket")
 
 
 def _read(settings: StoreSettings) -> None:

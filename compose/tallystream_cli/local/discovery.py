@@ -55,24 +55,13 @@ def find(folder: Path = FOLDER) -> RunningSystem | None:
 
 def resolve_cluster(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> Cluster:
     """Return the cluster of the options, or that of the local system if no brokers are given; announce the latter."""
-    local = find() if bootstrap_servers is None else None
-    if local is not None:
-        local.announce(f"broker {local.state.bootstrap_servers}")
-    return cluster_of(local, bootstrap_servers, topic_prefix, kafka)
-
-
-def cluster_of(
-    local: RunningSystem | None, bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None
-) -> Cluster:
-    """Return the cluster of the local system, or that of the options if `local` is None.
-
-    Variables of the environment describe another cluster, so a prefix or a login in them does not apply to the local
-    system.
-    """
     from tallystream_aggregator.kafka.clients import Cluster
 
+    local = find() if bootstrap_servers is None else None
     if local is None:
         return Cluster(bootstrap_servers or BROKER, topic_prefix, kafka_options(kafka, os.environ))
+    local.announce(f"broker {local.state.bootstrap_servers}")
+    # Variables of the environment describe another cluster: a prefix or a login in them does not apply to this one.
     prefix = "" if topic_prefix == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else topic_prefix
     return Cluster(local.state.bootstrap_servers, prefix, kafka_options(kafka, {}))
 

@@ -19,7 +19,7 @@ from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, prefix, role
-from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.sums import metrics
 from tallystream_dashboards.lag.reader import read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import LAG, ROUNDS, SLOT_MS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.lines import Line
 
 LIMIT_MS = 150_000
 """How old the numbers may be, in ms. The longest interval of the collector is 60 s."""
@@ -182,13 +183,9 @@ def _until_ms(rounds: Sequence[_Round], partitions: Iterable[_Partition]) -> int
 
 
 def _read_partitions(reader: PointReader, group: str, start_ms: int, end_ms: int) -> list[_Partition]:
-    found: dict[tuple[str, ...], dict[str, Line]] = {}
     fields = ("start", "end", "committed", "stale")
-    for one in reader.read(LAG, fields, start_ms=start_ms, end_ms=end_ms, tags={"group": group}):
-        place = one.tags.get("topic", ""), one.tags.get("partition", "")
-        values = [int(value) if isinstance(value, int | float) else None for value in one.values]
-        found.setdefault(place, {})[one.field] = Line(one.field, list(one.times_ms), [*values])
+    series = reader.read(LAG, fields, start_ms=start_ms, end_ms=end_ms, tags={"group": group})
     return [
-        _Partition(group, place[0], *(lines.get(field, Line(field)) for field in fields))
-        for place, lines in found.items()
+        _Partition(group, dict(one.tags).get("topic", ""), *(one.line(field) for field in fields))
+        for one in metrics(series)
     ]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_dashboards.grafana.client import Grafana
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
-from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
+
+    from tallystream_dashboards.grafana.client import Grafana
+    from tallystream_dashboards.grafana.settings import Settings
 
 JSON = dict[str, Any]
 
@@ -33,22 +31,6 @@ class PushFailedError(TallystreamError):
     """Grafana failed during the push. The output says what was done; the same command can be run again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushSettings:
-    """The settings of `tallystream dashboards push`; the token comes from the environment.
-
-    The rules notify the `contact_point` with this name; empty: Grafana's notification policies say who is notified.
-    With `force`, what a person changed is overwritten.
-    """
-
-    url: str
-    generate: Settings = field(default_factory=Settings)
-    contact_point: str = ""
-    dry_run: bool = False
-    force: bool = False
-    ca_file: Path | None = None
-
-
 class Action(NamedTuple):
     """What is done with one resource, by `write`. `changed` says what a person changed; empty: nothing."""
 
@@ -62,23 +44,31 @@ class Action(NamedTuple):
         return f"{signs[self.kind]} {self.kind:<9} {self.resource}" + (f" ({self.changed})" if self.changed else "")
 
 
-def run(settings: PushSettings, output: Callable[[str], None], *, env: Mapping[str, str] | None = None) -> int:
+def run(
+    grafana: Grafana,
+    settings: Settings,
+    output: Callable[[str], None],
+    *,
+    contact_point: str = "",
+    dry_run: bool = False,
+    force: bool = False,
+) -> int:
     """Push, and return 0. A dry run returns 1 if the push would be refused.
 
-    It reads everything before it writes. A second push saves no dashboard, and writes the same rules. `env` is the
-    environment, by default that of the process.
+    It reads everything before it writes. A second push saves no dashboard, and writes the same rules. The rules notify
+    the `contact_point` with this name; empty: Grafana's notification policies say who is notified. With `force`, what a
+    person changed is overwritten.
 
     Raises:
-        ConfigError: the URL, the token or the data source can't be used; nothing was written.
+        ConfigError: the server, the token or the data source can't be used; nothing was written.
         PushRefusedError: a push would overwrite what a person changed; nothing was written.
         PushFailedError: Grafana failed during the push, or refused a request.
     """
-    grafana = Grafana(settings.url, os.environ if env is None else env, settings.ca_file)
-    actions = list(_actions(grafana, settings))
+    actions = list(_actions(grafana, settings, contact_point))
     changed = "; ".join(f"{action.resource}: {action.changed}" for action in actions if action.changed)
     refusal = f"Nothing was pushed. {changed}. --force overwrites what a person changed."
-    refused = bool(changed) and not settings.force
-    if settings.dry_run:
+    refused = bool(changed) and not force
+    if dry_run:
         for action in actions:
             output(str(action))
         output(refusal if refused else "Nothing was written.")
@@ -98,18 +88,18 @@ def run(settings: PushSettings, output: Callable[[str], None], *, env: Mapping[s
     return 0
 
 
-def _actions(grafana: Grafana, settings: PushSettings) -> Iterator[Action]:
+def _actions(grafana: Grafana, settings: Settings, contact_point: str) -> Iterator[Action]:
     """Read from the server, and yield an action for each resource, each needing only those before it."""
     grafana.require_grafana()
-    source = settings.generate.source_uid
+    source = settings.source_uid
     if grafana.request("read a data source", "GET", f"/datasources/uid/{quote(source, safe='')}") is None:
         remedy = "Grafana has no data source with this uid: add one (docs/grafana.md), or give the uid of yours"
         raise ConfigError("--datasource-uid", source, remedy)
-    folder = {"uid": f"{settings.generate.uid_prefix}-folder", "title": settings.generate.folder_title}
+    folder = {"uid": f"{settings.uid_prefix}-folder", "title": settings.folder_title}
     yield _folder(grafana, folder)
-    for model in dashboards(settings.generate).values():
+    for model in dashboards(settings).values():
         yield _dashboard(grafana, model, folder["uid"])
-    yield _rules(grafana, rule_group(settings.generate), folder["uid"], settings.contact_point)
+    yield _rules(grafana, rule_group(settings), folder["uid"], contact_point)
 
 
 def _folder(grafana: Grafana, folder: JSON) -> Action:

@@ -22,10 +22,9 @@ from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page import settings as page_settings
 from tallystream_dashboards.page.compare_data import CompareView
 from tallystream_dashboards.page.html_table import literal
-from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.metrics_data import MetricsView
 from tallystream_dashboards.page.reading import read_page
-from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
+from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, grafana_link, parse, refresh_every
 from tallystream_dashboards.page.views import compare, home, lag, metrics, runbook
 
 if TYPE_CHECKING:

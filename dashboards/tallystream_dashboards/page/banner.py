@@ -10,7 +10,7 @@ import streamlit as st
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.problems import action, problems
 from tallystream_dashboards.page import components
-from tallystream_dashboards.page.links import page_link
+from tallystream_dashboards.page.url_state import page_link
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:

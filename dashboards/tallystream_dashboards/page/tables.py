@@ -10,7 +10,7 @@ from tallystream_dashboards.data.lines import Line
 from tallystream_dashboards.data.sums import DISTRIBUTIONS, noun, value_text, with_totals
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.page.html_table import Anchor
-from tallystream_dashboards.page.links import page_link
+from tallystream_dashboards.page.url_state import page_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

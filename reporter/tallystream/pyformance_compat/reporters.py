@@ -1,4 +1,4 @@
-"""The reporters: to the console, to Graphite and to InfluxDB, and the base class of those that an application has."""
+"""The reporters: to the console and to Graphite, and the base class of those that an application has."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from tallystream.pyformance_compat.registry import global_registry
 from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.reporters.graphite import graphite_name
-from tallystream.reporters.influx import influx_name, post
 from tallystream.reporters.scheduled import ScheduledReporter
 
 if TYPE_CHECKING:
     from tallystream.pyformance_compat.registry import MetricsRegistry
 
-__all__ = ["CarbonReporter", "ConsoleReporter", "InfluxReporter", "Reporter"]
+__all__ = ["CarbonReporter", "ConsoleReporter", "Reporter"]
 
 TIMEOUT = 5.0
 """Seconds for each network operation, and for the last report of `stop()`."""
@@ -162,71 +161,3 @@ class CarbonReporter(Reporter):
         if lines:
             with socket.create_connection((self.server, self.port), TIMEOUT) as connection:
                 connection.sendall("".join(lines).encode())
-
-
-class InfluxReporter(Reporter):
-    """Writes each report: one point for a key, one field for an attribute, timestamps in seconds.
-
-    Values that are neither finite numbers nor text are skipped.
-
-    Args:
-        registry, reporting_interval, clock: as in Reporter.
-        prefix: text before each key, followed by a point.
-        database: the name of the database.
-        server, port, protocol: InfluxDB's address.
-        username, password: sent as HTTP basic authentication, never logged.
-    """
-
-    def __init__(  # noqa: PLR0917 - pyformance's order
-        self,
-        registry: MetricsRegistry | None = None,
-        reporting_interval: float = 5,
-        prefix: str = "",
-        database: str = "metrics",
-        server: str = "127.0.0.1",
-        username: str | None = None,
-        password: str | None = None,
-        port: int = 8086,
-        protocol: str = "http",
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(registry, reporting_interval, clock)
-        self.prefix = prefix
-        self.database = database
-        self.username = username
-        self.password = password
-        self.port = port
-        self.protocol = protocol
-        self.server = server
-
-    def report_now(self, registry: MetricsRegistry | None = None, timestamp: float | None = None) -> None:
-        """Write one report.
-
-        Raises:
-            OSError, TallystreamError: InfluxDB can't be reached, or refuses the report.
-        """
-        from base64 import b64encode  # slow to import, and only this reporter needs them
-        from urllib.parse import urlencode
-
-        values, seconds = self._values(registry, timestamp)
-        prefix = f"{self.prefix}." if self.prefix else ""
-        lines = [_line(f"{prefix}{key}", attributes, seconds) for key, attributes in values.items()]
-        data = "\n".join(line for line in lines if line).encode()
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
-        if self.username:
-            credentials = b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
-            headers["Authorization"] = f"Basic {credentials}"
-        path = f"/write?{urlencode({'db': self.database, 'precision': 's'})}"
-        if data:
-            post(self.protocol, f"{self.server}:{self.port}", path, data, headers=headers, timeout=TIMEOUT)
-
-
-def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:
-    fields = [f"{name}={text}" for name, value in attributes.items() if (text := _field(value)) is not None]
-    return f"{influx_name(key)} {','.join(fields)} {seconds}" if fields else None
-
-
-def _field(value: Any) -> str | None:
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return str(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -35,11 +35,10 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
-    return f"{influx_name(metric.name)}{suffix} {fields} {ts_ms}"
+    return f"{_measurement(metric.name)}{suffix} {fields} {ts_ms}"
 
 
-def influx_name(name: str) -> str:
-    """Return the name of a measurement, escaped."""
+def _measurement(name: str) -> str:
     escaped = _escape(name, _MEASUREMENT)
     return "_" + escaped if escaped[:1] in ("", "#") else escaped
 
@@ -65,28 +64,6 @@ def _checked_token(token: object) -> str:
     if not text:
         raise ConfigError("token", "***", "give an API token of InfluxDB")
     return text
-
-
-def post(scheme: str, address: str, path: str, data: bytes, *, headers: Mapping[str, str], timeout: float) -> None:
-    """Write points. A redirect is a refusal: it is not followed, since its target would get the token or the password.
-
-    Raises:
-        OSError: InfluxDB can't be reached.
-        TallystreamError: it returned anything but "no content", its answer to what it has written.
-    """
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # slow to import
-
-    connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(address, timeout=timeout)
-    try:
-        connection.request("POST", path, data, headers)
-        response = connection.getresponse()
-        body = response.read(500).decode(errors="replace")
-    except HTTPException as error:
-        raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
-    finally:
-        connection.close()
-    if response.status != 204:
-        raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")
 
 
 class InfluxReporter(LocalReporter):
@@ -139,5 +116,22 @@ class InfluxReporter(LocalReporter):
         ]
         data = "\n".join(line for line in lines if line).encode()
         if data:
-            post(self._scheme, self._address, self._path, data, headers=self._headers, timeout=self._timeout)
+            self._post(data)
         return len(data)
+
+    def _post(self, data: bytes) -> None:
+        """Write points. A redirect is a refusal: it is not followed, since its target would get the token."""
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection  # slow to import
+
+        kind = HTTPSConnection if self._scheme == "https" else HTTPConnection
+        connection = kind(self._address, timeout=self._timeout)
+        try:
+            connection.request("POST", self._path, data, self._headers)
+            response = connection.getresponse()
+            body = response.read(500).decode(errors="replace")
+        except HTTPException as error:
+            raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
+        finally:
+            connection.close()
+        if response.status != 204:
+            raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")

@@ -15,7 +15,7 @@ from tallystream_aggregator.table import StateError
 from tallystream_aggregator.table.restore import RebuildError
 
 CORPUS = Path(__file__).parents[2] / "corpus"
-"""A folder for each target: inputs that the product's own code has made, and those that have found something."""
+"""A folder for each target: inputs that the product's own code made once, and those that have found something."""
 
 
 class Target(NamedTuple):

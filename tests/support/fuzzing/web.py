@@ -13,7 +13,7 @@ from support.fuzzing.stores import NOW_MS, empty_path, history
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.http_server import AllowedHosts, HttpServer, Response, _Handler
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.page.server.access import AccessMiddleware
 from tallystream_dashboards.page.server.password import Attempts
@@ -48,9 +48,7 @@ class Server:
     def __init__(self, store: StoreSettings) -> None:
         rounds = Rounds()
         rounds.points(round_of(group("billing", (5, 9), (None, 3)), group("größe / 1", (1, 1), members=0)), NOW_MS)
-        self.api = LagApi(
-            2, lambda: open_reader(store), routes(store, clock=lambda: NOW_MS / 1000), clock=lambda: NOW_MS / 1000
-        )
+        self.api = LagApi(2, routes(store, clock=lambda: NOW_MS / 1000), clock=lambda: NOW_MS / 1000)
         self.api.publish(rounds.newest_round)
         self._paths = {"/metrics": self.api.metrics, "/healthz": self.api.health, "/readyz": self.api.readiness}
         self._other, self._hosts = self.api.answer, AllowedHosts("127.0.0.1", env={})
@@ -77,7 +75,7 @@ def _server_of_points() -> Server:
     return Server(StoreSettings.parse(f"local:{stores.points_path()}"))
 
 
-STORED = ("/v1/sums", "/v1/instances?app=billing&metric=billing.processed", "/v1/compare", "/v1/problems")
+STORED = ("/v1/sums", "/v1/instances?app=billing&metric=billing.processed", "/v1/compare", "/v1/groups", "/v1/problems")
 """What is asked of a store with points of somebody else."""
 
 

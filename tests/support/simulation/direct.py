@@ -98,11 +98,15 @@ class Direct:
             self.cluster.append(place, key, b'{"name":"%s","value":%d}' % (name.encode(), value))
 
     def published(self, place: Place = ROWS, shard: int = 0) -> Positions | None:
-        """Return the published positions of a shard."""
+        """Return the published positions of a shard. Require that steps rise by one, and that no claim falls."""
         self.flush()
         partition = self.cluster.partition(place)
-        row = newest_in([entry[:4] for entry in partition.committed(partition.start, partition.end)], key_of(shard))
-        return None if row is None else by_place(row.positions)
+        entries = [entry[:4] for entry in partition.committed(partition.start, partition.end)]
+        rows = [row for row in (newest_in([entry], key_of(shard)) for entry in entries) if row is not None]
+        if rows and rows[0].step == 1:  # none was deleted, or compacted
+            assert [row.step for row in rows] == list(range(1, len(rows) + 1))
+            assert [row.claim for row in rows] == sorted(row.claim for row in rows)
+        return by_place(rows[-1].positions) if rows else None
 
     def values(self, topic: str = TOPICS.agg) -> list[bytes]:
         """Return the committed values of the first partition of a topic, without the numbers of instances."""

@@ -6,12 +6,16 @@ import importlib
 import math
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.aggregator.backlog import wait_for_sums
 from benchmarks.aggregator.live import latencies, longest_gap
 from benchmarks.aggregator.load import UpdateSlice
+from benchmarks.aggregator.sides import SideError
 from benchmarks.aggregator.watch import Arrival
 from benchmarks.limits.__main__ import inputs
 from benchmarks.limits.measuring import BYTES, cost
@@ -57,6 +61,14 @@ def test_the_longest_gap_is_within_the_period() -> None:
     assert longest_gap(arrivals, 10.0, 12.1) == pytest.approx(1.3)
     assert longest_gap(arrivals, 10.0, 15.0) == 3.0
     assert longest_gap([], 10.0, 15.0) == 5.0
+
+
+def test_a_wrong_sum_is_never_a_result() -> None:
+    """If one sum is wrong for too long, the run fails, and the error says how many are right."""
+    watcher: Any = SimpleNamespace(sums=np.array([3, 5, 7]), matches=lambda _: False, poll=lambda _: 1)
+    running: Any = SimpleNamespace(passed=lambda: 61)
+    with pytest.raises(SideError, match="after 60 s 2 of 3 sums are right"):
+        wait_for_sums(watcher, running, np.array([3, 6, 7]), 60)
 
 
 def test_there_are_two_hundred_inputs_of_every_parser() -> None:

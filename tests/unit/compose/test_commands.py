@@ -53,12 +53,6 @@ def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
     assert shown.exit_code == 2
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
-def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
-    """It does not depend on the time zone of the machine."""
-    assert o.at_ms(text) == AT_MS
-
-
 @pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
 def test_an_invalid_time_is_rejected(text: str) -> None:
     """The error names the option and the value."""
@@ -177,10 +171,3 @@ def test_push_applies_the_options(grafana: GrafanaStub) -> None:
     rule = grafana.state.rules["mine-lag-seconds"]
     assert rule["notification_settings"] == {"receiver": "On call"}
     assert "more than 60 s behind" in rule["annotations"]["description"]
-
-
-def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:
-    """Every user of the machine can read a command line."""
-    shown = CliRunner().invoke(main.app, ["dashboards", "push", "--help"]).stdout
-    assert "--grafana-url" in shown
-    assert "--token" not in shown

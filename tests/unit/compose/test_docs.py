@@ -143,19 +143,6 @@ def test_the_environment_variables_are_those_that_the_code_reads() -> None:
     assert {name for name in unknown if not name.startswith("TALLYSTREAM_KAFKA_")} == set()
 
 
-def test_an_update_keeps_notes() -> None:
-    """An update keeps a note, also if its option moves to another table, and corrects a wrong default."""
-    noted = re.sub(r"(\| `--forget-after-days` \|).*\n", r"\1 `8` | old *mine* |\n", CONFIGURATION, count=1)
-    assert "`8` | old *mine*" in noted
-    updated = reference.update(noted)
-    assert "| `--forget-after-days` | `7` |" in updated
-    assert " *mine* |" in updated
-    moved = CONFIGURATION.replace("<!-- options: page -->", "<!-- options: gone -->", 1)
-    assert (
-        " *beyond loopback, with a proxy in front* |" in reference.update(moved).rpartition("<!-- options: page -->")[2]
-    )
-
-
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 NO_KAFKA = {
     "page",

@@ -75,13 +75,6 @@ PARENT = (
 STATE = SystemState(1, 1.7e9, "127.0.0.1:9092", "local:x.db", components=[ComponentState("aggregate", "up", 2, 7)])
 
 
-def test_a_written_state_is_read_back(tmp_path: Path) -> None:
-    """Without a file there is no state; otherwise the state is that which was written."""
-    assert state_file.read(tmp_path) is None
-    state_file.write(tmp_path, STATE)
-    assert state_file.read(tmp_path) == STATE
-
-
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"supervisor":{}}', b'"\xff"', b"[" * 100_000])
 def test_a_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     """The error names the file and what to do."""

@@ -42,12 +42,6 @@ def test_a_json_line_is_one_object() -> None:
     assert datetime.fromisoformat(content["ts"]).timestamp() == int(record.created * 1000) / 1000
 
 
-def test_a_json_line_without_an_exception() -> None:
-    """It has four fields."""
-    record = logging.getLogger("a").makeRecord("a", 20, "f", 1, "m", (), None)
-    assert json.loads(JsonFormatter().format(record)).keys() == {"ts", "level", "logger", "message"}
-
-
 def test_the_error_of_a_command_has_the_format_of_the_log(tmp_path: object) -> None:
     """As JSON it is one object, by option and by variable; as text it is the sentence."""
     bad = ("page", "--store", f"local:{tmp_path}/s.db", "--port", "70000")

@@ -43,6 +43,8 @@ def history(seed: int, length: int = 60) -> tuple[list[Line], list[Line]]:
         record: Line = {"at": at, "partition": 0, "offset": offset, "instance": instance}
         if chance.random() < 0.1:
             table = {row: count for row, count in table.items() if row[0] != instance}
+        elif chance.random() < 0.2 and offset < length - 1 and (sent := known_of(records, instance)):
+            record = {**chance.choice(sent), "at": at, "offset": offset}  # it arrives late, and changes nothing
         else:
             life = chance.choice("ab")
             counts[instance, life] = counts.get((instance, life), 0) + chance.randrange(1, 9)
@@ -70,6 +72,10 @@ def history(seed: int, length: int = 60) -> tuple[list[Line], list[Line]]:
 def test_a_correct_history_has_no_violation(seed: int) -> None:
     """Whatever steps a reader sees: with positions, and without them."""
     assert violations(*history(seed), 60, READERS) == []
+
+
+def known_of(records: list[Line], instance: str) -> list[Line]:
+    return [one for one in records if one["instance"] == instance and "life" in one]
 
 
 def lines_of(seen: list[Line], reader: str) -> list[Line]:

@@ -187,19 +187,3 @@ def test_nothing_is_in_doubt_if_all_instances_end_by_themselves(history: list[St
 
 def exactly(number: int) -> Bounds:
     return Bounds(number, number)
-
-
-def test_what_was_read_after_the_offsets_of_the_group_is_in_flight() -> None:
-    """The committed offsets are older than the sums, so without what was sent more may be in flight than they say."""
-    store = Store(Group(1, 1))
-    store.group.produce(0, 0, 4)
-    store.collect()
-    store.wait(10)
-    store.group.finish()
-    store.group.produce(0, 0, 4)
-    store.group.step(0)
-    store.group.report(0)
-    store.ship()
-    found = store.compared(knows_sent=False, knows_group=True)
-    assert found is not None
-    assert found.in_flight == Bounds(0, 8)

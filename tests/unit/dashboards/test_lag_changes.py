@@ -121,15 +121,6 @@ def test_a_status_becomes_better_at_most_once_a_window(history: list[list[Step]]
             assert end.second - begin.second >= WINDOW_S
 
 
-def test_a_group_follows_its_worst_partition() -> None:
-    """One partition stalls, and another one is late a little longer: the group is ERR, then WARN, then OK."""
-    stalls = [Step(10, 5, 5, 0), Step(31, 5, 0, 1000)]
-    is_late = [Step(6, 5, 0, 0), Step(8, 5, 5, 1), Step(27, 5, 0, 1000)]
-    seen = judged([stalls, is_late])
-    found = entered([(one.second, one.group.evaluation.status) for one in seen])
-    assert found == [(5, Status.OK), (30, Status.ERR), (90, Status.WARN), (110, Status.OK)]
-
-
 def is_true(status: Status, number: int, seen: list[Seen], err_age_s: float | None) -> bool:
     """Return whether a chart of the partition up to its newest round shows what gives the status."""
     now = seen[-1]
@@ -201,19 +192,6 @@ def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) 
         store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
         found += [(second, rounds.states[0].evaluation.status)]
     assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
-
-
-@pytest.mark.parametrize("late_one", [0, 1])
-def test_a_group_is_late_if_any_of_its_partitions_is(late_one: int) -> None:
-    """It becomes a WARN after a window, whichever partition it is."""
-    found, rounds = [], Rounds(RULES)
-    for second in range(0, 180, 5):
-        offsets = [(1000 + second, 1000 + second)] * 2
-        offsets[late_one] = (980 + second, 1000 + second)
-        rounds.points(round_of(group("g", *offsets)), T0 + second * 1000)
-        (state,) = rounds.states
-        found.append(((state.since_ms or 0) - T0, state.evaluation.status))
-    assert [status for _, status in dict.fromkeys(found)] == [Status.OK, Status.WARN]
 
 
 @pytest.mark.parametrize("is_read", [True, False])

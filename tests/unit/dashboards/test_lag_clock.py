@@ -204,18 +204,3 @@ def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, read
     assert [one.lag for one in detailed.partitions] == [300]
     full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
     assert full == 61
-
-
-@pytest.mark.parametrize("second", [305, 395, 599, 690])
-def test_downsampled_history_has_all_partitions(store: LocalStore, reader: LocalStore, second: int) -> None:
-    """At a time without a point, every partition has its state of the round that was kept."""
-    rounds = Rounds(RULES)
-    for at in range(0, 901, 20):
-        groups = round_of(group("g", (1, 9), (2, 9 + at)), group("idle", (7, 7), topic="quiet"))
-        store.write(rounds.points(groups, T0 + at * 1000))
-    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 1_200_000).run()
-    detailed = read_group(reader, "g", at_ms=T0 + second * 1000)
-    assert detailed is not None
-    assert [one.lag for one in detailed.partitions] == [607 if second >= 600 else 307, 8]
-    assert [one.evaluation.status for one in detailed.partitions] == [Status.STALL] * 2
-    assert all("records wait" in one.evaluation.reason for one in detailed.partitions)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,10 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
@@ -26,10 +25,8 @@ from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableEr
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
+from tallystream_dashboards.lag.collector.tracker import Round
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.offsets import RoundOffsets
-from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import LAG
 
 
@@ -38,75 +35,41 @@ class Store:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
-        self.unavailable = False
-        self.lose_answers = False
+        self.unavailable = self.lose_answers = False
 
     def setup(self) -> None:
         """Do nothing."""
-        self._check()
+        self.write(())
 
     def write(self, points: Sequence[Point]) -> None:
         """Store all points, or none."""
-        self._check()
+        if self.unavailable:
+            raise SinkUnavailableError("no answer")
         self.points += points
         if self.lose_answers:
             raise SinkUnavailableError("no answer")
 
-    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete points."""
-        self._check()
-        self.points = [
-            one for one in self.points if one.measurement != measurement or not start_ms <= one.ts_ms < end_ms
-        ]
 
-    def close(self) -> None:
-        """Do nothing."""
-
-    def _check(self) -> None:
-        if self.unavailable:
-            raise SinkUnavailableError("no answer")
-
-
-class Broker:
-    """A broker with one more record each round, which can be unavailable."""
+class System:
+    """A collector, one round a second, of a broker with one more record each round, which can be unavailable."""
 
     def __init__(self) -> None:
-        self.unavailable = False
-        self.end = 9
-        self.now_ms = 0
+        self.rounds, self.store, self.unavailable = Rounds(), Store(), False
+        self._now_ms, self._end = -1000, 9
+        store: Any = self.store
+        self.round = Collector(self._fetch, store, publish=lambda _: None, after_write=lambda: None).round
 
-    def fetch(self, _patterns: Patterns, _known: object) -> RoundOffsets:
-        """Return the offsets of one group."""
+    def _fetch(self) -> Round:
+        self._now_ms += 1000
         if self.unavailable:
             raise BrokerUnavailableError("connection refused")
-        self.end += 1
-        return replace(round_of(group("g", (4, self.end - 1))), ts_ms=self.now_ms)
-
-    def last_stable(self, _partitions: object) -> dict[tuple[str, int], int]:
-        """Return no offsets."""
-        return {}
+        self.rounds.points(round_of(group("g", (4, self._end))), self._now_ms)
+        self._end += 1
+        return self.rounds.newest_round
 
 
 def point(ts_ms: int) -> Point:
     return Point("m", {}, {"v": 1}, ts_ms)
-
-
-def collector(store: Store, broker: Broker) -> Collector:
-    seconds = iter(range(1_000))
-    now = -1
-
-    def clock() -> float:
-        return now
-
-    tracker = LagTracker(broker, Patterns(), Rules(), clock=clock)
-
-    def fetch() -> Round:
-        nonlocal now
-        now = next(seconds)
-        broker.now_ms = now * 1000
-        return tracker.round()
-
-    return Collector(fetch, store, publish=lambda _: None, after_write=lambda: None)
 
 
 def lags(store: Store) -> list[tuple[int, object]]:
@@ -116,13 +79,12 @@ def lags(store: Store) -> list[tuple[int, object]]:
 
 def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) -> None:
     """While the store is unavailable rounds are kept. Then they are written, oldest first. Both are logged once."""
-    store, broker = Store(), Broker()
-    running = collector(store, broker)
-    store.unavailable = True
-    assert [running.round() for _ in range(3)] == [False] * 3
-    store.unavailable = False
-    assert running.round()
-    assert lags(store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
+    system = System()
+    system.store.unavailable = True
+    assert [system.round() for _ in range(3)] == [False] * 3
+    system.store.unavailable = False
+    assert system.round()
+    assert lags(system.store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
     assert [re.split("[,;]", record.getMessage())[0] for record in caplog.records] == [
         "the store is unavailable",
         "the store is available again after 3 rounds",
@@ -131,13 +93,12 @@ def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) ->
 
 def test_an_unavailable_broker_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     """Rounds without the broker write nothing. The outage and its end are logged once."""
-    store, broker = Store(), Broker()
-    running = collector(store, broker)
-    broker.unavailable = True
-    assert [running.round() for _ in range(2)] == [False, False]
-    broker.unavailable = False
-    assert running.round()
-    assert lags(store) == [(2000, 5)]
+    system = System()
+    system.unavailable = True
+    assert [system.round() for _ in range(2)] == [False, False]
+    system.unavailable = False
+    assert system.round()
+    assert lags(system.store) == [(2000, 5)]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
@@ -302,63 +263,21 @@ def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
     return answer.status, json.loads(answer.text)
 
 
-def test_groups_are_served_as_json(tmp_path: Path) -> None:
-    """There are all groups and one group by its quoted name. For another path the answer lists all."""
-    api = LagApi(2, lambda: LocalStore(tmp_path / "none.db"), monotonic=lambda: 0, clock=lambda: T0 / 1000 + 5)
-    assert get(api, "/v1/groups")[0] == 503
-    assert api.metrics().status == 503
-    api.publish(newest())
-    status, content = get(api, "/v1/groups")
-    assert status == 200
-    assert [(one["group"], one["gone"], one["lag"]) for one in content["groups"]] == [  # type: ignore[attr-defined]
-        ("gone", True, 9),
-        ("a group", False, 9),
-        ("well", False, 0),
-    ]
-    status, one = get(api, "/v1/groups/a%20group")
-    assert (status, one["seconds"], one["exact"], one["uncommitted_records"]) == (200, 4.0, False, 3)
-    assert [(at["partition"], at["lag"]) for at in one["partitions"]] == [(1, None), (0, 9)]  # type: ignore[attr-defined]
-    assert get(api, "/v1/groups/nobody")[0] == 404
-    status, other = get(api, "/v2/groups")
-    assert status == 404
-    assert str(other["error"]).startswith("there is no /v2/groups; there are /v1/groups, /v1/groups/GROUP")
-    assert api.metrics().status == 200
-    api.publish(replace(newest(), ts_ms=T0 + 5000))
-    assert "tallystream_lag_round_time_seconds 1.700000105e+09" in api.metrics().text
-
-
-def test_a_moment_in_the_past_is_read_from_the_store(tmp_path: Path) -> None:
-    """`?at=` returns the lag at that time. A text that is not a time is refused with 400 and an error."""
-    store, rounds = LocalStore(tmp_path / "s.db", retention_ms=0), Rounds()
-    for number in range(60):
-        store.write(rounds.points(round_of(group("g", (0, number))), T0 + number * 1000))
-    store.close()
-    api = LagApi(2, lambda: LocalStore(tmp_path / "s.db"))
-    then = "2023-11-14T22:15:30"  # T0 is 22:15:00
-    assert get(api, f"/v1/groups/g?at={then}")[1]["lag"] == 30
-    assert get(api, f"/v1/groups?at={then}")[1]["groups"][0]["lag"] == 30  # type: ignore[index]
-    status, content = get(api, "/v1/groups/g?at=noon")
-    assert (status, "'noon'" in str(content["error"])) == (400, True)
-
-
-def test_a_store_that_cannot_be_read_is_an_error() -> None:
-    """The answer is 503 with the reason, for an unavailable store and for one that may not be read."""
-    refused = ConfigError("INFLUXDB_TOKEN", "***", "give a token that may read")
-    for error in (SinkUnavailableError("no answer"), refused):
-        api = LagApi(2, Mock(side_effect=error))
-        assert get(api, "/v1/groups?at=2026-11-20T03:12") == (503, {"error": str(error)})
-
-
-def test_an_invalid_path_is_refused() -> None:
-    """Any path in a request gets an answer."""
-    api = LagApi(2, lambda: pytest.fail("the store was opened"))
+def test_another_path_is_refused_with_the_list_of_all() -> None:
+    """Any path in a request gets an answer, also one that is not valid."""
+    api = LagApi(2, {"/v1/sums": lambda _: pytest.fail("the sums were read")})
+    assert get(api, "/v2/sums") == (
+        404,
+        {"error": "there is no /v2/sums; there are /v1/sums, /metrics, /healthz, /readyz"},
+    )
     assert get(api, "http://[/v1/groups")[0] == 400
 
 
 def test_an_old_round_is_not_served_as_current() -> None:
     """If the broker has not answered for a minute, there are no metrics. Health depends on the last round."""
     now = T0 / 1000
-    api = LagApi(2, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    api = LagApi(2, {}, monotonic=lambda: now, clock=lambda: now)
+    assert api.metrics().status == 503
     api.publish(newest())
     api.finished(succeeded=True)
     assert (api.metrics().status, api.health().status, api.readiness().status) == (200, 200, 200)
@@ -371,7 +290,7 @@ def test_an_old_round_is_not_served_as_current() -> None:
 def test_a_collector_is_well_until_its_first_round_is_late() -> None:
     """It is not ready before one has reached the broker and the store, and /metrics has no numbers."""
     now = 50.0
-    api = LagApi(20, lambda: pytest.fail("no store"), monotonic=lambda: now, clock=lambda: now)
+    api = LagApi(20, {}, monotonic=lambda: now, clock=lambda: now)
     assert (api.metrics().status, api.health().status, api.readiness().status) == (503, 200, 503)
     now += 60
     assert api.health().status == 200

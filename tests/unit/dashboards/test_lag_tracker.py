@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets
-from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
@@ -295,18 +293,3 @@ def test_a_group_that_stopped_names_an_open_transaction(members: int, open_from:
     text = "A transaction is open from offset 5 on: consumers with read_committed do not read beyond it."
     assert (text in state.evaluation.reason) == is_open
     assert ("transaction" in state.evaluation.reason) == is_open
-
-
-def test_stored_partitions_have_the_collectors_reasons(store: LocalStore, reader: LocalStore) -> None:
-    """Whoever reads the store sees the reasons that only the broker could tell, for groups and partitions."""
-    rounds = Rounds(RULES)
-    rounds.open_from = {("orders", 0): 12}
-    for second in range(0, 101, 5):
-        offsets = changed(group("g", (4, 20), members=0), start=10)
-        store.write(rounds.points(round_of(offsets), T0 + second * 1000))
-    detailed = read_group(reader, "g", at_ms=T0 + 100_000)
-    assert detailed is not None
-    assert (only(detailed).evaluation.status, detailed.evaluation.status) == (Status.STOP, Status.ERR)
-    for reason in (only(detailed).evaluation.reason, detailed.evaluation.reason):
-        assert "6 offsets were deleted before they were read. 10 records wait" in reason
-        assert "A transaction is open from offset 12 on" in reason

@@ -11,8 +11,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.grafana.generate import alert_rules
 from tallystream_dashboards.page import PageSettings
-from tallystream_dashboards.page.links import grafana_link
-from tallystream_dashboards.page.url_state import Selection
+from tallystream_dashboards.page.url_state import Selection, grafana_link
 from tallystream_dashboards.page.views import runbook
 
 STORE = StoreSettings.parse("local:x.db")

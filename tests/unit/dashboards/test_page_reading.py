@@ -248,28 +248,6 @@ def test_an_unchanged_lag_is_drawn_to_the_newest_round(store: LocalStore, reader
     assert {line.label: line.times_ms[-1] for line in view.chart.lines} == {"idle": NOW, "busy": NOW}
 
 
-def test_charts_of_one_view_have_one_period(store: LocalStore, reader: LocalStore) -> None:
-    """All time axes cover the selected period, or what there is of it. A value from before it is valid at its start."""
-    store.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
-    tags = {"app": "orders", "metric_type": "counter"}
-    for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
-        for age_s in ages_s:
-            row = tags | {"instance": instance}
-            store.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
-    view = read_metrics(reader, Selection(), Selection(range="5m").period(NOW), round_ms=None)
-    period = (NOW - 5 * MINUTE, NOW)
-    assert [chart.period_ms for chart in (view.over_time, view.instances, view.by_instance)] == [period] * 3
-    lines = {line.label: (line.times_ms, line.values) for line in view.by_instance.lines}
-    assert lines == {
-        "orders-1": ([NOW - 5 * MINUTE, NOW - 100_000], [600, 900]),
-        "orders-2": ([NOW - 150_000], [850]),
-    }
-    store.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
-    five = Selection(range="5m").period(NOW)
-    one = read_group_view(reader, read_groups_now(reader, five), "g", five)
-    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [(NOW - MINUTE, NOW)] * 3
-
-
 def test_the_axes_fit_what_there_is(store: LocalStore, reader: LocalStore) -> None:
     """They begin with the first value of the view, but cover a minute at least. A count that began there has a 0."""
     store.write([counted(87, NOW - 4 * MINUTE), counted(90, NOW - 1000)])
@@ -285,6 +263,9 @@ def test_the_axes_fit_what_there_is(store: LocalStore, reader: LocalStore) -> No
         assert [chart.period_ms for chart in charts] == [(start_ms, NOW)] * 3
         assert view.over_time.began is began
         assert {line.times_ms[0] >= start_ms for chart in charts for line in chart.lines} == {True}
+    store.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
+    one = read_group_view(reader, read_groups_now(reader, PERIOD), "g", PERIOD)
+    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [(NOW - MINUTE, NOW)] * 3
 
 
 def test_the_gauge_of_a_dead_instance_ends(store: LocalStore, reader: LocalStore) -> None:

@@ -40,17 +40,6 @@ def test_each_type_shows_its_own_value() -> None:
     }
 
 
-def test_a_gauge_without_a_living_instance_has_no_value() -> None:
-    """While no instance reports a gauge, its line has a gap instead of the last value."""
-    (gauge,) = metrics(
-        [
-            series("g", "sum", {10: 2.5, 30: 4}, metric_type="gauge"),
-            series("g", "number", {10: 1, 20: 0, 30: 1, 40: 0}, metric_type="gauge"),
-        ]
-    )
-    assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
-
-
 def test_a_total_adds_up_what_differs_in_tags_only() -> None:
     """It comes before its parts. Instances may have several parts, so the most count. Gauges have no total."""
     found = with_totals(

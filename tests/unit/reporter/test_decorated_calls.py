@@ -33,6 +33,25 @@ class _Work:
             raise ValueError
         return "done"
 
+    async def _work(self) -> str:
+        self.step()
+        await asyncio.sleep(0)
+        return self.end()
+
+    def _steps(self) -> Iterator[int]:
+        self.step()
+        yield 1
+        self.end()
+
+    async def _steps_later(self) -> AsyncIterator[int]:
+        self.step()
+        yield 1
+        self.end()
+
+    def _enter(self, context: Callable[[], contextlib.AbstractContextManager[int]]) -> None:
+        with context() as number:
+            assert number == 1
+
     def function(self, decorate: Any) -> None:
         @decorate
         def work() -> str:
@@ -42,39 +61,20 @@ class _Work:
         assert work() == "done"
 
     def coroutine(self, decorate: Any) -> None:
-        @decorate
-        async def work() -> str:
-            self.step()
-            await asyncio.sleep(0)
-            return self.end()
-
+        work = decorate(self._work)
         assert inspect.iscoroutinefunction(work)
         assert asyncio.run(work()) == "done"
 
     def partial_coroutine(self, decorate: Any) -> None:
-        async def work(step: Callable[[], None]) -> str:
-            step()
-            await asyncio.sleep(0)
-            return self.end()
-
-        assert asyncio.run(decorate(functools.partial(work, self.step))()) == "done"
+        assert asyncio.run(decorate(functools.partial(_Work._work, self))()) == "done"
 
     def generator(self, decorate: Any) -> None:
-        @decorate
-        def work() -> Iterator[int]:
-            self.step()
-            yield 1
-            self.end()
-
+        work = decorate(self._steps)
         assert inspect.isgeneratorfunction(work)
         assert list(work()) == [1]
 
     def asynchronous_generator(self, decorate: Any) -> None:
-        @decorate
-        async def work() -> AsyncIterator[int]:
-            self.step()
-            yield 1
-            self.end()
+        work = decorate(self._steps_later)
 
         async def drain() -> list[int]:
             return [number async for number in work()]
@@ -82,29 +82,14 @@ class _Work:
         assert inspect.isasyncgenfunction(work)
         assert asyncio.run(drain()) == [1]
 
-    def _context(self, decorate: Any) -> None:
-        @decorate
-        def work() -> Iterator[int]:
-            self.step()
-            yield 1
-            self.end()
-
-        with work() as number:
-            assert number == 1
-
     def below_contextmanager(self, decorate: Any) -> None:
-        self._context(lambda work: contextlib.contextmanager(decorate(work)))
+        self._enter(contextlib.contextmanager(decorate(self._steps)))
 
     def above_contextmanager(self, decorate: Any) -> None:
-        self._context(lambda work: decorate(contextlib.contextmanager(work)))
+        self._enter(decorate(contextlib.contextmanager(self._steps)))
 
     def above_asynccontextmanager(self, decorate: Any) -> None:
-        @decorate
-        @contextlib.asynccontextmanager
-        async def work() -> AsyncIterator[int]:
-            self.step()
-            yield 1
-            self.end()
+        work = decorate(contextlib.asynccontextmanager(self._steps_later))
 
         async def enter() -> None:
             async with work() as number:
@@ -145,9 +130,7 @@ class _Work:
 
         class Callable:
             async def __call__(self) -> str:
-                outer.step()
-                await asyncio.sleep(0)
-                return outer.end()
+                return await outer._work()
 
         assert asyncio.run(decorate(Callable())()) == "done"
 

@@ -24,7 +24,6 @@ from tallystream import (
     record,
     report,
 )
-from tallystream.config import kafka_options
 from tallystream.instrumentation import decorators
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import assert_count, assert_not_reported
@@ -72,15 +71,6 @@ def test_arguments_take_precedence_over_the_environment() -> None:
     )
     assert (reporter._servers, reporter.instance, reporter.interval, reporter.topic) == ("127.0.0.1:2", "j", 3, "u")
     assert reporter._connection.options["client.id"] == "given"
-
-
-def test_secrets_come_from_the_environment() -> None:
-    """TALLYSTREAM_KAFKA_* variables become librdkafka's options, and no message has their values."""
-    environment = {"TALLYSTREAM_KAFKA_SASL_PASSWORD": "hush", "TALLYSTREAM_KAFKA_NO_SUCH": "x"}
-    assert kafka_options(environment) == {"sasl.password": "hush", "no.such": "x"}
-    with pytest.raises(ConfigError, match=r'"no\.such"') as caught:
-        report("orders", environment=environment)
-    assert "hush" not in str(caught.value)
 
 
 def test_an_invalid_variable_is_named() -> None:

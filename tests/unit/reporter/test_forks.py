@@ -42,31 +42,6 @@ def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer()
     assert out.splitlines() == ["[('c', 1)] []", "True False", "7 5 1"]
 
 
-def test_a_fork_while_a_metric_is_created_leaves_no_unreported_metric() -> None:
-    """After a fork at any line of the creation, the child's metric is reported."""
-    out = run("""
-        import os, sys
-        from tallystream import MetricRegistry
-        codes = []
-        def trace(frame, event, _):
-            if event == "call":
-                return trace if frame.f_code is MetricRegistry.get.__code__ else None
-            if event == "line" and not (child := os.fork()):
-                sys.settrace(None)
-                registry.counter("c").inc()
-                os._exit([(m.name, m.count) for m in registry.snapshot()] == [("c", 1)])
-            elif event == "line":
-                codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            return trace
-        registry = MetricRegistry("orders")
-        sys.settrace(trace)
-        registry.counter("c")
-        sys.settrace(None)
-        print(len(codes) > 5, set(codes))
-    """)
-    assert out.strip() == "True {1}"
-
-
 def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
     """Every child that is forked right after the start ends, and the parent continues.
 
@@ -138,72 +113,6 @@ def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
         print(0 < now[0] <= 0.2 + 1e-9, third._connection.is_open, third._report_lock.acquire(blocking=False))
     """)
     assert out.strip() == "True False True"
-
-
-def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None:
-    """If a reporter can't be prepared, this is logged and counted, and all reporters of the parent go on."""
-    out = run("""
-        import os, sys, logging
-        logging.basicConfig(stream=sys.stdout, format="%(message)s")
-        from tallystream import MetricRegistry
-        from tallystream.testing import InMemoryReporter
-        class Unprepared(InMemoryReporter):
-            def _prepare_fork(self, deadline):
-                raise error
-        registry = MetricRegistry("orders")
-        reporters = [InMemoryReporter(registry), Unprepared(registry), InMemoryReporter(registry)]
-        for error in (OSError("no such device"), SystemExit()):
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            os.waitpid(child, 0)
-        print([each.report_now(timeout=5) for each in reporters], [each.failures for each in reporters])
-    """)
-    assert out.splitlines() == [
-        "the reporter could not be prepared for a fork: no such device",
-        "the reporter could not be prepared for a fork: SystemExit()",
-        "[True, True, True] [0, 2, 0]",
-    ]
-
-
-def test_a_signal_handler_that_raises_during_a_fork_stops_no_reporter() -> None:
-    """All locks are free after the fork, whichever of them it was waiting for."""
-    out = run("""
-        import os, signal, sys, threading
-        from types import SimpleNamespace
-        from tallystream import MetricRegistry
-        from tallystream.testing import InMemoryReporter
-        sys.unraisablehook = lambda what: raised.append(type(what.exc_value))
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        class Lock:
-            def __init__(self):
-                self.lock = threading.Lock()
-            def acquire(self, timeout):
-                waits.append(self)
-                if len(waits) == interrupted:
-                    signal.raise_signal(signal.SIGTERM)
-                return self.lock.acquire(timeout=timeout)
-            def release(self):
-                self.lock.release()
-        registry, raised = MetricRegistry("orders"), []
-        reporters = [InMemoryReporter(registry) for _ in range(3)]
-        for number in range(3):
-            registry.add_source(SimpleNamespace(kind="other", read=list), tags={"number": str(number)})
-        for reporter in reporters:
-            reporter._report_lock = Lock()
-        for adapter in registry._sources:
-            adapter.lock = Lock()
-        locks = [each._report_lock for each in reporters] + [each.lock for each in registry._sources]
-        for interrupted in range(1, 7):
-            waits = []
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            os.waitpid(child, 0)
-            print(len(waits), sum(each.lock.locked() for each in locks))
-        print(raised == [SystemExit] * 6)
-    """)
-    assert out.splitlines() == [f"{waits} 0" for waits in range(1, 7)] + ["True"]
 
 
 def test_a_signal_that_arrives_while_the_process_is_copied_stops_no_reporter() -> None:

@@ -6,13 +6,12 @@ import gc
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from threading import Thread
 from typing import Any
 
 import pytest
 
-from tallystream import Counter, MetricRegistry, MetricTypeError
+from tallystream import Counter, MetricRegistry
 from tallystream.metrics.counter import BUFFER as COUNTER_BUFFER
 from tallystream.metrics.histogram import BUFFER
 from tallystream.metrics.sketch import Sketch
@@ -97,43 +96,6 @@ def test_an_interrupted_request_returns_the_same_metric(clock: ManualClock) -> N
             assert sorted(counts) == [("b", 3), ("c", 2)]
 
     in_a_thread(test)
-
-
-def test_a_name_keeps_one_type(clock: ManualClock) -> None:
-    """If the interrupting code requests the name with another type, one of the two requests is an error."""
-    registry = MetricRegistry("app", clock=clock)
-
-    def time() -> None:
-        with suppress(MetricTypeError):
-            registry.timer("name")
-
-    def prepare() -> Callable[[], object]:
-        nonlocal registry
-        registry = MetricRegistry("app", clock=clock)
-        return lambda: registry.counter("name", {"a": "b"})
-
-    def test() -> None:
-        for error in interruptions(prepare, time):
-            assert error is None or isinstance(error, MetricTypeError)
-            assert len(registry.metrics()) == 1
-
-    in_a_thread(test)
-
-
-def test_every_distribution_keeps_a_sample(clock: ManualClock) -> None:
-    """Also one that is created while a reporter that shows samples is created."""
-    registry = MetricRegistry("app", clock=clock)
-
-    def prepare() -> Callable[[], object]:
-        nonlocal registry
-        registry = MetricRegistry("app", clock=clock)
-        return lambda: registry.histogram("h")
-
-    def keep_samples() -> None:
-        registry.keep_samples()
-
-    for _ in interruptions(prepare, keep_samples):
-        assert registry.histogram("h")._is_sampled == registry._keeps_samples
 
 
 def test_an_interrupt_while_a_metric_is_created_leaves_no_unreported_metric(clock: ManualClock) -> None:

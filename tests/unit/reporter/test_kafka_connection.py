@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError
 
 from support.scripted_producer import KafkaBench, ScriptedProducer, counts
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
-from tallystream.record import Position
 from tallystream.testing import ManualClock
 
 
@@ -46,28 +45,6 @@ def test_a_renamed_registry_gets_a_new_life(*, in_order: bool) -> None:
     bench.registry.app = "again"  # while it is reported
     assert other.report_now()
     assert (bench.snapshots[-1].app, counts(bench.snapshots)[-1]) == ("again", 0)
-
-
-def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None:
-    """The positions cover what the new app counted, so nothing seems processed twice."""
-    bench = KafkaBench()
-    position = bench.registry.position("t", 0)
-
-    def process(start: int, end: int) -> None:
-        bench.counter.inc(end - start)
-        position.advance(start, end)
-
-    process(0, 100)
-    assert bench.reporter.report_now()
-    bench.registry.app = "new"
-    process(100, 110)
-    assert bench.reporter.report_now()
-    assert bench.reporter.stop()
-    process(110, 115)
-    assert bench.reporter.report_now()
-    covered = [(m.start, m.position) for s in bench.snapshots for m in s.metrics if isinstance(m, Position)]
-    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
-    assert counts(bench.snapshots) == [100, 10, 10, 5]
 
 
 def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,20 +161,6 @@ def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) 
     assert seconds(9) == []
 
 
-def test_connected() -> None:
-    """It is True from an acknowledgement until an error of librdkafka or the end."""
-    bench = KafkaBench()
-    assert not bench.reporter.connected
-    assert bench.reporter.report_now()
-    assert bench.reporter.connected
-    bench.errors[0](DOWN)
-    assert not bench.reporter.connected
-    assert bench.reporter.report_now()
-    assert bench.reporter.connected
-    assert bench.reporter.stop()
-    assert not bench.reporter.connected
-
-
 @pytest.mark.parametrize(("reached", "waited"), [(False, 1), (True, 4)])  # one of five seconds is reserved for closing
 def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     caplog: pytest.LogCaptureFixture, *, reached: bool, waited: float
@@ -240,23 +203,6 @@ def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() ->
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
     assert counts(bench.snapshots) == [1]
-
-
-def test_stop_sends_a_final_record_and_a_later_life_continues() -> None:
-    """A later life, also of another reporter, publishes only what was counted since."""
-    bench = KafkaBench()
-    bench.counter.inc(5)
-    with bench.reporter:
-        bench.counter.inc(1)
-    assert bench.snapshots[-1].final
-    assert counts(bench.snapshots)[-1] == 6
-    bench.counter.inc(2)
-    other = bench.make()
-    assert other.report_now()
-    assert counts(bench.snapshots)[-1] == 2
-    assert bench.snapshots[-1].life != bench.snapshots[-2].life
-    assert other.stop()
-    assert other.stop()
 
 
 def test_stop_without_an_acknowledgement_keeps_the_life() -> None:

@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError
 
 from support.scripted_producer import KafkaBench, counts
 from tallystream import ConfigError
-from tallystream.clock import Deadline
 from tallystream.record import Counter, Gauge, Histogram, Snapshot, encode
 from tallystream.testing import assert_count, find
 
@@ -97,22 +96,6 @@ def test_the_thread_keeps_at_most_one_record_in_flight() -> None:
     producer.deliveries = [True]
     assert not reporter._continue_report()
     assert counts(bench.snapshots) == [1, 6]
-
-
-def test_a_report_that_is_due_at_a_fork_is_sent_by_a_new_producer() -> None:
-    """A fork closes a producer that lost its broker; the due report follows, and nothing counts as failed."""
-    bench = KafkaBench(interval=1.0)
-    reporter = bench.reporter
-    reporter._ensure_open()
-    bench.producers[0].deliveries = []
-    assert reporter._report()
-    bench.counter.inc()
-    assert reporter._report()
-    [skip_lost] = reporter.pause_for_fork(Deadline(0.2, bench.clock.monotonic))
-    skip_lost()
-    reporter._continue_report()
-    assert (reporter.failures, reporter.last_error) == (0, None)
-    assert counts(bench.producers[1].snapshots) == [1]
 
 
 @pytest.mark.parametrize(

@@ -24,15 +24,15 @@ class Fixed:
 
     kind = "fixed"
 
-    def __init__(self, *metrics: Metric | BaseException) -> None:
-        self.metrics: Iterable[Metric | BaseException] = metrics
+    def __init__(self, *metrics: Metric | Reading | BaseException) -> None:
+        self.metrics: Iterable[Metric | Reading | BaseException] = metrics
 
     def read(self) -> Iterator[Reading]:
         """Return the metrics."""
         for metric in self.metrics:
             if isinstance(metric, BaseException):
                 raise metric
-            yield Reading(metric)
+            yield metric if isinstance(metric, Reading) else Reading(metric)
 
 
 def failed(registry: MetricRegistry) -> int:
@@ -142,13 +142,8 @@ def test_a_gauge_without_a_value_is_no_failure(registry: MetricRegistry) -> None
 def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
     """Counts, sums and extremes are of all streams. Of two gauges, the second one is a failure."""
     low, high = Histogram(name="h", count=3, sum=4, min=1, max=2), Histogram(name="h", count=4, sum=20, min=3, max=9)
-
-    class Streams(Fixed):
-        def read(self) -> Iterator[Reading]:
-            for number, metric in enumerate([low, Gauge(name="twice", value=1), high, Gauge(name="twice", value=2)]):
-                yield Reading(metric, None, str(number))
-
-    registry.add_source(Streams())
+    found = [low, Gauge(name="twice", value=1), high, Gauge(name="twice", value=2)]
+    registry.add_source(Fixed(*(Reading(metric, None, str(number)) for number, metric in enumerate(found))))
     both = Histogram(name="h", count=7, sum=24, min=1, max=9)
     assert registry.snapshot()[1:] == [both, Gauge(name="twice", value=1)]
     assert failed(registry) == 1
@@ -159,13 +154,8 @@ def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: py
 
 def test_streams_of_which_one_has_no_sum_have_none(registry: MetricRegistry) -> None:
     """A sum of the others would be taken for that of all values."""
-
-    class Streams(Fixed):
-        def read(self) -> Iterator[Reading]:
-            yield Reading(Histogram(name="h", count=3, sum=4), None, "0")
-            yield Reading(Histogram(name="h", count=2), None, "1")
-
-    registry.add_source(Streams())
+    one, other = Histogram(name="h", count=3, sum=4), Histogram(name="h", count=2)
+    registry.add_source(Fixed(Reading(one, None, "0"), Reading(other, None, "1")))
     assert find(registry, "h") == Histogram(name="h", count=5, sum=None)
 
 

@@ -26,30 +26,12 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Bounds, Broker, Writer
+    from tallystream_aggregator.stream.broker import Broker, Writer
 
 
 def lease_id(topics: Topics) -> str:
     """Return the transactional ID of the lease."""
     return f"{topics.prefix}tallystream-aggregator-lease"
-
-
-def newest_row(broker: Broker, topics: Topics) -> LedgerRow | None:
-    """Return the newest row of the ledger that is visible now, or None.
-
-    Raises:
-        BrokerError: the broker did not answer in time.
-    """
-    place = Place(topics.ledger, 0)
-    bounds = broker.bounds([place]).get(place)
-    return None if bounds is None else _newest(broker, place, bounds)
-
-
-def _newest(broker: Broker, place: Place, bounds: Bounds, *, committed: bool = True) -> LedgerRow | None:
-    for records in backwards(broker, place, bounds, committed=committed):
-        if found := list(ledger.rows(value for *_, value in records)):
-            return found[-1]
-    return None
 
 
 class Generations:
@@ -81,9 +63,10 @@ class Generations:
         # If the ledger was deleted, the positions have the generations of their writers. A transaction that Kafka has
         # left open ends with this one.
         self.now = 1 + max([self._highest(committed=False), *(row.claim[0] for row in published)])
-        all_begun = len(published) == self._shards
-        end = by_topic(lowest(by_place(row.positions) for row in published)) if all_begun else {}
-        self._commit(msgspec.structs.replace(opened, generation=self.now, end=end))
+        ends = [row.positions for row in published if len(published) == self._shards]
+        end = by_topic(lowest(map(by_place, ends)))
+        apart = ends if any(one != end for one in ends) else []
+        self._commit(msgspec.structs.replace(opened, generation=self.now, end=end, shard_ends=apart))
         return self.now
 
     def change(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:
@@ -127,8 +110,11 @@ class Generations:
 
     def _highest(self, *, committed: bool) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        newest = _newest(self._broker, self._ledger, bounds_of(self._broker, self._ledger), committed=committed)
-        return 0 if newest is None else newest.generation
+        bounds = bounds_of(self._broker, self._ledger)
+        for records in backwards(self._broker, self._ledger, bounds, committed=committed):
+            if found := list(ledger.rows(value for *_, value in records)):
+                return found[-1].generation
+        return 0
 
     def _commit(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:
         assert self._writer is not None

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.generations import newest_row
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import require_append_time
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+    from tallystream_aggregator.stream.positions import PositionsRow
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +65,7 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
             "%s has a table, which continues: --from is ignored; to begin a new one, delete the topics %s, %s and %s",
             *(topics.table, topics.table, topics.agg, topics.shards),
         )
-    _require_selected(positions.positions, selection, topics)
-    _require_otlp(positions.positions, topics, broker, selection)
+    _require_selected(positions, selection, topics)
     shards, tags = positions.of, positions.sum_tags
     if settings.shards not in (None, shards):
         raise ConfigError(
@@ -98,8 +96,9 @@ def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Co
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags())
 
 
-def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> None:
-    """Require that all that the table has read is still selected: its sums include the rest forever."""
+def _require_selected(positions: PositionsRow, selection: Selection, topics: Topics) -> None:
+    """Require that all that the table has read is still selected, and as such: its sums include the rest forever."""
+    ends = positions.positions
     left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
         option = "--topic-pattern" if selection.partitions is None else "--partitions"
@@ -108,17 +107,10 @@ def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> No
             selection.pattern or selection.partitions or selection.topic,
             f"the table on {topics.table} has read more (topic → partitions: {left}): take these in, too",
         )
-
-
-def _require_otlp(ends: Offsets, topics: Topics, broker: Broker, selection: Selection) -> None:
-    """Require that topics which the table has read as OTLP metrics are selected as such."""
-    last = newest_row(broker, topics)
-    known = () if last is None else last.otlp
-    left = sorted({topic for topic in known if topic in ends} - set(selection.otlp))
-    if left:
+    if otlp := sorted(set(positions.otlp or ()) & ends.keys() - set(selection.otlp)):
         raise ConfigError(
             "--otlp-topic",
             ", ".join(selection.otlp),
-            f"the table on {topics.table} has read OTLP metrics from {', '.join(left)}: add "
-            f"{' '.join(f'--otlp-topic {name}' for name in left)}",
+            f"the table on {topics.table} has read OTLP metrics from {', '.join(otlp)}: add "
+            f"{' '.join(f'--otlp-topic {name}' for name in otlp)}",
         )

@@ -162,15 +162,13 @@ class KafkaBroker:
                 self._timeouts.check_stop()
             left = []
             for one, future in futures.items():
-                failed = future.exception()
-                if failed is None:
+                try:
                     answers[one] = future.result()
-                elif not isinstance(failed, KafkaException):
-                    raise failed
-                elif failed.args[0].code() in _NO_LEADER and time.monotonic() + PAUSE_S < deadline:
-                    left.append(one)
-                elif failed.args[0].code() not in MISSING:
-                    raise error_of(self._servers, f"{what} can't be read", failed.args[0]) from failed
+                except KafkaException as error:
+                    if error.args[0].code() in _NO_LEADER and time.monotonic() < deadline:
+                        left.append(one)
+                    elif error.args[0].code() not in MISSING:
+                        raise error_of(self._servers, f"{what} can't be read", error.args[0]) from error
             if left:
                 self._timeouts.check_stop()
                 time.sleep(PAUSE_S)

@@ -45,7 +45,7 @@ def run(
 ) -> int:
     """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
 
-    `routes` are served beside the lag: paths, each with a function from the query string to the answer. `compare`
+    `routes` are served beside `/metrics`: paths, each with a function from the query string to the answer. `compare`
     reads what became of the records of each consumer, at a time in epoch ms.
 
     Delivery: at least once. While the store is unavailable, the newest 200,000 points are kept and written when it is

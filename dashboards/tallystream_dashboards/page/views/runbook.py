@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from tallystream_dashboards.page.html_table import literal
-from tallystream_dashboards.page.links import page_link
+from tallystream_dashboards.page.url_state import page_link
 
 TEXT = Path(__file__).parents[1] / "runbook.md"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]*)(?:#([\w-]+))?\)")

@@ -31,15 +31,6 @@ def test_a_command_that_starts_or_stands_by_is_alive_and_not_ready(clock: Manual
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "standing by")
 
 
-def test_a_command_is_ready_after_its_first_check(clock: ManualClock) -> None:
-    """It is not ready when it has only started."""
-    status = Status(clock)
-    status.run()
-    assert status.unready_reason() == "the first check is not done"
-    status.checked()
-    assert (status.unhealthy_reason(), status.unready_reason()) == (None, None)
-
-
 def test_a_command_that_does_not_check_for_records_is_stuck(clock: ManualClock) -> None:
     """The reason has the seconds. The next check makes it alive again."""
     status = Status(clock)

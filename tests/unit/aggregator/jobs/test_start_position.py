@@ -6,30 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from support.simulation.direct import Direct
-from support.simulation.system import TOPICS
-from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs import rebuild
+from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
 from tallystream_aggregator.jobs.aggregate.start_position import Start, parse_start, resolve
-from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Bounds, Broker, BrokerError, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 from tallystream_aggregator.table import TableSettings
-
-TEN_O_CLOCK = 1_795_168_800_000
-"""2026-11-20T10:00 UTC in epoch ms"""
-
-
-@pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20 10:00:00", "2026-11-20T12:00+02:00"])
-def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
-    """It does not depend on the machine's time zone."""
-    assert parse_start(text) == TEN_O_CLOCK
 
 
 def test_offsets_are_by_topic_and_partition() -> None:
@@ -112,12 +96,6 @@ def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: o
         AggregateSettings(**arguments)  # type: ignore[arg-type]
 
 
-def test_settings_do_not_show_kafka_options() -> None:
-    """They may have a password."""
-    settings = AggregateSettings(Cluster("broker:9092", kafka={"sasl.password": "hidden-word"}), Path("c"))
-    assert "hidden-word" not in repr(settings)
-
-
 @pytest.mark.parametrize(
     ("text", "spacing_s"), [("1s", 0.5), ("500ms", 0.25), ("1.5 s", 0.75), ("1m", 30), ("low", 0.02)]
 )
@@ -144,38 +122,3 @@ def test_anything_else_is_rejected_with_the_name_of_the_option(text: str) -> Non
     """The message has the remedy."""
     with pytest.raises(ConfigError, match=r"--table-memory.*as in 800m or 2g"):
         parse_memory("--table-memory", text)
-
-
-OPENED = LedgerRow(
-    generation=3,
-    ts=1,
-    start={"metrics": {"0": 7}},
-    shards=2,
-    forget_after_ms=5,
-    max_table_bytes=6,
-    otlp=["otlp"],
-)
-
-
-def test_the_settings_are_those_of_the_last_start() -> None:
-    """The row that a rebuild writes has these settings, and begins no table."""
-    found = rebuild._opened(ledger_with(replace(OPENED, generation=2, max_table_bytes=9), OPENED), Topics())
-    assert found == replace(OPENED, start={})
-    wanted = TableSettings(forget_after_ms=5, max_table_bytes=6, otlp_topics=("otlp",))
-    assert rebuild._table_settings(found) == wanted
-
-
-def test_a_ledger_without_a_start_is_an_error_with_the_remedy() -> None:
-    """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
-    with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
-        rebuild._opened(ledger_with(), Topics())
-
-
-def ledger_with(*rows: LedgerRow) -> Broker:
-    """Return a broker whose ledger has these rows."""
-    direct = Direct()
-    direct.cluster.create(TOPICS.ledger, 1)
-    for row in rows:
-        direct.cluster.append(Place(TOPICS.ledger, 0), b"", ledger.encode(row))
-    broker: Broker = direct.broker
-    return broker

@@ -13,7 +13,6 @@ from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -25,11 +24,9 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    last = LedgerRow(shards=2, forget_after_ms=1, max_table_bytes=1, otlp=["otlp"])
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)
-    monkeypatch.setattr(module, "newest_row", lambda *_: last)
     return firsts
 
 
@@ -42,7 +39,7 @@ def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:
-    return PositionsRow(shard=0, claim=(1, 0), step=1, positions=topics, topics={}, **fields)
+    return PositionsRow(shard=0, claim=(1, 0), step=1, positions=topics, topics={}, otlp=("otlp",), **fields)
 
 
 def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,16 +21,6 @@ from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.shipping.dead_letters import DeadLetters
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.stream.broker import Place
-
-SOURCES = [Path(__file__).parents[4] / name for name in ("aggregator", "dashboards", "compose")]
-
-
-def test_every_client_is_created_by_one_module() -> None:
-    """Other modules do not call the constructors, which print librdkafka's messages."""
-    constructors = re.compile(r"(?<!\w)(?<!clients\.)(?:Consumer|Producer|AdminClient)\(")
-    files = [path for source in SOURCES for path in source.rglob("*.py") if path.name != "clients.py"]
-    assert files
-    assert [str(path) for path in files if constructors.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("create", [clients.consumer, clients.producer, clients.admin])

@@ -70,20 +70,6 @@ def test_explicit_buckets_have_a_field_for_each_bound() -> None:
     assert list(made.fields)[-2:] == ["0.5", "1.0"]
 
 
-def test_a_tag_with_a_reserved_name_gets_a_prefix() -> None:
-    """So does a tag that has the prefix already."""
-    tags = {"app": "u1", "metric_type": "u2", "tag_app": "u3", "tag_tag_app": "u4", "tag_x": "u5"}
-    assert point(Sum(app="a", name="n", type="counter", count=1, tags=tags, ts=0)).tags == {
-        "app": "a",
-        "metric_type": "counter",
-        "tag_app": "u1",
-        "tag_metric_type": "u2",
-        "tag_tag_app": "u3",
-        "tag_tag_tag_app": "u4",
-        "tag_x": "u5",
-    }
-
-
 _tags = st.dictionaries(
     st.sampled_from(["app", "tag_app", "tag_tag_app", "metric_type", "tag_metric_type", "tag_", "x"]) | st.text(),
     st.sampled_from(["counter", "meter", "", "a"]),

@@ -51,7 +51,8 @@ def require_visible(direct: Direct, *places: Place) -> None:
 @pytest.mark.parametrize("lost", [[ROWS, AGG, DEAD], [ROWS, AGG], [ROWS, DEAD], [ROWS], [AGG], [DEAD]], ids=str)
 def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None:
     """If nobody has seen a part of it, it is aborted and read again. Otherwise the rest becomes visible, too."""
-    direct = Direct()
+    direct = Direct(partitions=2)
+    direct.feed(1, place=Place("metrics", 1), name="other")
     direct.feed(5)
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
@@ -61,7 +62,7 @@ def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None
     direct.feed(8)
     direct.loop().run_epoch(Batch(0), (1, 2), 60)
     require_visible(direct, ROWS, AGG)
-    counts = [json.loads(value)["count"] for value in direct.values()]
+    counts = [json.loads(value)["count"] for value in direct.values() if b'"n"' in value]
     assert counts == sorted(counts)
     assert counts[-1] == 8
     direct.cluster.append(METRICS, b"app-1", b'{"name":"n","value":"?"}')
@@ -78,6 +79,7 @@ def test_a_step_whose_sums_were_seen_is_not_read_again_in_smaller_steps(caplog: 
     loop.run_epoch(direct.store, (1, 0), 1)
     direct.feed(6, 7)
     kill_after_a_step(direct, loop, AGG, [ROWS])
+    direct.cluster.delete(TOPICS.events)  # or the answer lacks it
     direct.loop(max_records=1).run_epoch(Batch(0), (1, 2), 60)
     assert "lost the markers of a step in metrics-table:0; it is published" in caplog.text
     counts = [json.loads(value)["count"] for value in direct.values()]

@@ -43,12 +43,14 @@ def test_a_record_that_cannot_be_published_stops_the_loop() -> None:
     assert direct.requests.count(WRITE) == 1 + 5 + 10  # of 2, of 47 to 2, and of 1 record
 
 
-def test_a_claim_that_fails_is_an_outage_and_is_waited_out() -> None:
-    """It has no record that could be the reason. Afterwards a step has as many records as before."""
+@pytest.mark.parametrize(("begun", "times"), [(True, 50), (False, 5)])
+def test_a_claim_that_fails_is_an_outage_and_is_waited_out(begun: bool, times: int) -> None:
+    """It has no record that could be the reason, nor has the begin. Afterwards a step has as many records as before."""
     direct = Direct()
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    if begun:
+        direct.loop().run_epoch(direct.store, (1, 0), 1)
     direct.feed(*range(100))
-    refuse(direct, "write metrics-table", 50)
+    refuse(direct, "write metrics-table", times)
     report = direct.loop().run_epoch(direct.store, (1, 1), 600)
     assert report.steps < 5
     assert direct.published() == {METRICS: 100}

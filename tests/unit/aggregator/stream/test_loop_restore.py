@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from support import otlp
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
@@ -203,6 +204,43 @@ def test_records_of_two_limits_are_never_replayed_with_one(
     assert len(direct.values("metrics-dead")) == refused
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("from_rows", [False, True])
+def test_a_topic_that_was_read_as_json_is_named_as_otlp_after_a_kill(from_rows: bool, partitions: int) -> None:
+    """A pattern matched it, so its records are dead letters. They stay, and the records that follow them count."""
+    direct = Direct(partitions=partitions)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    def feed() -> None:
+        point = otlp.number(5, start_ns=1, time_ns=direct.cluster.now_ms * 10**6)
+        resource = otlp.resource_metrics([otlp.counter("n", point)], service__instance__id="app-1")
+        direct.cluster.append(METRICS, None, otlp.encode(resource))
+
+    def fail(request: str) -> None:
+        if request == "read" and direct.published() == positions(1):
+            raise MemoryError
+        if request == "read" and not direct.cluster.partition(METRICS).end:
+            feed()
+
+    def positions(first: int) -> dict[Place, int]:
+        return {METRICS: first} | ({OTHER: 0} if partitions > 1 else {})
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1), 1)
+    direct.fail = lambda _: None
+    assert len(direct.values("metrics-dead")) == 1
+    direct.table = TableSettings(otlp_topics=("metrics",))
+    store = Batch(0) if from_rows else direct.store
+    direct.loop().run_epoch(store, (2, 0), 1)
+    feed()
+    direct.loop().run_epoch(store, (3, 0), 1)
+    assert direct.published() == positions(2)
+    assert len(direct.values("metrics-dead")) == 1
+    assert [b'"count":5' in value for value in direct.values()] == [True]
+
+
 @pytest.mark.parametrize("from_rows", [False, True])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_what_a_full_table_has_counted_stays_whatever_partition_is_read_first(
@@ -247,7 +285,7 @@ def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.Monk
     """
     if not checked:
         monkeypatch.setattr(loop_module, "Restorer", Unchecked)
-    direct = Direct()
+    direct = Direct(partitions=2)
     direct.feed(1)
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
@@ -262,7 +300,7 @@ def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.Monk
         direct.cluster.partition(place).truncate(end)
     direct.feed(3)
     direct.loop().run_epoch(direct.store, (2, 0), 1)
-    assert direct.published() == {METRICS: 4}
+    assert direct.published() == {METRICS: 4, OTHER: 0}
     assert len(direct.values("metrics-dead")) == checked
 
 

@@ -147,9 +147,13 @@ def test_a_topic_of_sums_that_was_created_again_gets_all_of_them(topic: str) -> 
     require_all_sums_after_a_rebuild(table)
 
 
+@pytest.mark.parametrize("written", [0, 9])
 @pytest.mark.parametrize("restart", [True, False])
-def test_partial_sums_that_were_cut_off_are_published_again(restart: bool) -> None:
-    """The combiner stops, and names that remedy: the table has all of them, and need not begin anew."""
+def test_partial_sums_that_were_cut_off_are_published_again(restart: bool, written: int) -> None:
+    """The combiner stops, and names that remedy: the table has all of them, and need not begin anew.
+
+    That others have their offsets by then changes nothing.
+    """
     table = Changed()
     table.change(shards=2)
     table.run()
@@ -158,8 +162,11 @@ def test_partial_sums_that_were_cut_off_are_published_again(restart: bool) -> No
     if restart:
         combiner = table.combiner()
     table.cluster.partition(Place(TOPICS.shards, 0)).truncate(2)
+    for _ in range(written):
+        table.cluster.append(Place(TOPICS.shards, 0), b"other", None)
     with pytest.raises(
-        TallystreamError, match=r"metrics-shards, partition 0: it lost the offsets 2 .* read; run tallystream rebuild"
+        TallystreamError,
+        match=r"metrics-shards, partition 0: it lost the offsets [12] .* read; run tallystream rebuild",
     ):
         combiner.run_epoch(Batch(0), (table.cluster.now_ms, 3), 60)
     require_all_sums_after_a_rebuild(table)

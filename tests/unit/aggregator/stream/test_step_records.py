@@ -9,13 +9,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.replayed import TopicRecord
 from support.runs import jump
-from support.schedules import BEGIN_MS, in_steps, jumps, play, play_steadily, schedules, short_schedules, step_sizes
+from support.schedules import (
+    BEGIN_MS,
+    LONG,
+    in_steps,
+    jumps,
+    play,
+    play_steadily,
+    schedules,
+    short_schedules,
+    step_sizes,
+)
 from support.steps import chunks_of, records_of
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
@@ -67,10 +77,18 @@ def comparable(changes: Changes) -> Any:
     return changes.totals, letters, Counter(changes.events)
 
 
+def in_reads(records: list[TopicRecord], most: int) -> list[Chunk]:
+    """Return chunks of so many records, partition by partition."""
+    found: list[Chunk] = []
+    for place, rows, _, _ in chunks_of(records_of(records)):
+        reads = [rows[at : at + most] for at in range(0, len(rows), most)]
+        found += [Chunk(place, read, read[-1][0] + 1) for read in reads]
+    return found
+
+
 def one_by_one(records: list[TopicRecord]) -> list[Chunk]:
     """Return a chunk for each record, partition by partition."""
-    chunks = chunks_of(records_of(records))
-    return [Chunk(chunk.place, [row], row[0] + 1) for chunk in chunks for row in chunk.rows]
+    return in_reads(records, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -79,24 +97,31 @@ def _always_compact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @examples(150)
+@example(LONG, [40], play, [0], 3)
+@example(LONG, [40], play_steadily, [0, 25], 8)
 @given(
     short_schedules | schedules,
     step_sizes | st.just([40]),
     st.sampled_from([play, play_steadily]),
     jumps,
+    st.integers(1, 8),
 )
 def test_leaving_out_superseded_records_changes_no_result(
-    schedule: list[int], sizes: list[int], played: Callable[[list[int]], list[TopicRecord]], hours: list[int]
+    schedule: list[int], sizes: list[int], played: Callable[[list[int]], list[TopicRecord]], hours: list[int], read: int
 ) -> None:
-    """Totals, dead letters, events with their offsets, rows and state are the same after every step."""
+    """Totals, dead letters, events with their offsets, rows and state are the same after every step.
+
+    A step may read a partition several times, a few records at a time.
+    """
     records = jump(played(schedule), hours)
     compacted, plain = Applied(), Applied()
     for step in in_steps(records, sizes):
         # Both read the partitions in the same order.
-        assert compacted.step(chunks_of(records_of(step))) == plain.step(one_by_one(step))
+        assert compacted.step(in_reads(step, read)) == plain.step(in_reads(step, 1))
 
 
 @examples(60)
+@example(LONG, [40], [0, 25], 1)
 @given(schedules, step_sizes | st.just([40]), jumps, st.integers(0, 2))
 def test_a_shard_reads_every_record_and_applies_its_own(
     schedule: list[int], sizes: list[int], hours: list[int], shard: int
@@ -148,9 +173,9 @@ def test_a_record_that_may_remove_rows_ends_the_runs_of_them(key: bytes, value: 
     before, after = short_forms(1, 2, 3), short_forms(4, 5, 6)
     other = [one._replace(key=b"app-2") for one in short_forms(1, 2, 3)]
     removal = TopicRecord(key, value, BEGIN_MS, 0, 0)
-    records = [*before, *other[:2], removal, *after, other[2]]
     found = Applied()
-    found.step(chunks_of(records_of(one._replace(offset=n) for n, one in enumerate(records))))
+    records = [one._replace(offset=n) for n, one in enumerate([*before, *other[:2], removal, *after, other[2]])]
+    assert found.step(chunks_of(records_of(records))) == Applied().step(one_by_one(records))
     assert found.applied == applied
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import in_steps, play, schedules, step_sizes
+from support.schedules import LONG, in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
 from support.steps import Published, records_of, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
@@ -52,6 +52,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 
 
 @examples(50)
+@example(LONG, [7], 0)
 @given(schedules, step_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every step the log has the state, and both tables give the same in the next, however often it is copied.

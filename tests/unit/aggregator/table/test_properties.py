@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.replayed import TopicRecord, lasting, replay
 from support.runs import FORGET_AFTER_MS, RULES, UNLIMITED, check, jump, move, new_tables, require_equal, take
-from support.schedules import jumps, play, schedules, short_schedules, step_sizes
+from support.schedules import LONG, jumps, play, schedules, short_schedules, step_sizes
 from support.tables import divide
 from tallystream import record
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
@@ -28,6 +29,7 @@ few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
 
 @examples(200)
+@example(LONG, [7])
 @given(few_or_many, step_sizes | st.just([1_000]))
 def test_the_table_equals_the_replay_in_any_steps(schedule: list[int], sizes: list[int]) -> None:
     """Sums of every type, lives, dead letters, events and stale counts are the same, and no count falls."""
@@ -36,6 +38,7 @@ def test_the_table_equals_the_replay_in_any_steps(schedule: list[int], sizes: li
 
 
 @examples(100)
+@example(LONG, [7], 3)
 @given(few_or_many, step_sizes, st.integers(2, 5))
 def test_no_result_depends_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
     """Sums, dead letters, events with their times, and numbers of records equal the replay's."""
@@ -44,6 +47,7 @@ def test_no_result_depends_on_shards(schedule: list[int], sizes: list[int], shar
 
 
 @examples(60)
+@example(LONG, [7], random.Random(0))
 @given(few_or_many, step_sizes, chances)
 def test_the_table_equals_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], chance: random.Random
@@ -54,29 +58,29 @@ def test_the_table_equals_the_replay_while_instances_move(
 
 
 LIFE = "0" * 26
-snapshots = st.builds(
-    lambda part, seq, names, final: record.encode(
-        record.Snapshot(
-            app="a",
-            life=LIFE,
-            part=part,
-            seq=seq,
-            ts=0,
-            every_ms=1000,
-            final=final,
-            metrics=[record.Counter(name=name, count=seq) for name in names],
-        )
-    ),
-    st.integers(0, 1),
-    st.integers(1, 4),
-    st.lists(st.sampled_from("mn"), unique=True),
-    st.booleans(),
-)
+
+
+def snapshot(part: int, seq: int, names: Sequence[str] = (), final: bool = False) -> bytes:
+    """Return a snapshot of the life with these counters, and gauges that another one with the same seq may not have."""
+    metrics: list[record.Metric] = [record.Counter(name=name, count=seq) for name in names]
+    metrics += [record.Gauge(name=name, value=float(final)) for name in names]
+    return record.encode(
+        record.Snapshot(app="a", life=LIFE, part=part, seq=seq, ts=0, every_ms=1000, final=final, metrics=metrics)
+    )
+
+
+names = st.lists(st.sampled_from("mn"), unique=True)
+snapshots = st.builds(snapshot, st.integers(0, 1), st.integers(1, 4), names, st.booleans())
+MOVED = [(0, 0, snapshot(1, 2, "m")), (1, 0, snapshot(0, 1))]
+"""The newest snapshot of the part 1 is in another partition than that of the part 0, which is the life's."""
+
 removals = st.sampled_from([None, Forget().value(), Forget(life=LIFE).value(), Forget(metric="n").value()])
 written = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 1, 2 * FORGET_AFTER_MS]), snapshots | removals)
 
 
 @examples(200)
+@example([*MOVED, (1, 0, snapshot(1, 1, "n"))], [False] * 7, random.Random(0))
+@example([*MOVED, (1, 0, None), (1, 0, snapshot(1, 1, "n"))], [False] * 7, random.Random(0))
 @given(st.lists(written, max_size=7), st.lists(st.booleans(), min_size=7, max_size=7), chances)
 def test_one_life_in_two_partitions_equals_the_replay(
     records: list[tuple[int, int, bytes | None]], clocks: list[bool], chance: random.Random
@@ -110,6 +114,7 @@ def test_a_step_from_the_same_state_gives_the_same(schedule: list[int], sizes: l
 
 
 @examples(80)
+@example(LONG, [7], 2, random.Random(0))
 @given(few_or_many, step_sizes, st.integers(1, 4), chances)
 def test_a_table_that_begins_again_equals_the_replay(
     schedule: list[int], sizes: list[int], shards: int, chance: random.Random

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, Literal
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
@@ -57,7 +57,11 @@ def found(total: sums.Sum) -> tuple[int, record.Sketch | None]:
     return total.count or 0, msgspec.json.decode(total.sketch, type=record.Sketch) if total.sketch else None
 
 
+USUAL = [(life, "usual", [[1.0, 0.0], [2.0], [0.0, 3.0]]) for life in range(len(LIVES))]
+
+
 @examples(25)
+@example(steps=[USUAL, USUAL * 2], many=1)
 @given(
     steps=st.lists(
         st.lists(

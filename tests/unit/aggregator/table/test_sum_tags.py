@@ -11,13 +11,23 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.replayed import TopicRecord, replay
 from support.runs import UNLIMITED, check, move, new_tables, require_equal, sum_tags, take
-from support.schedules import Life, Play, Steady, forget_value, keys_of_shards, schedules, short_schedules, step_sizes
+from support.schedules import (
+    LONG,
+    Life,
+    Play,
+    Steady,
+    forget_value,
+    keys_of_shards,
+    schedules,
+    short_schedules,
+    step_sizes,
+)
 from support.steps import Topic, counter, publish, run
 from support.tables import divide
 from tallystream.errors import ConfigError
@@ -161,6 +171,7 @@ tags = st.sampled_from(TAGS)
 
 
 @examples(60)
+@example(LONG, [7], TAGS[0])
 @given(few_or_many, step_sizes | st.just([1_000]), tags)
 def test_sums_without_tags_equal_the_replay_in_any_steps(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]]
@@ -171,6 +182,7 @@ def test_sums_without_tags_equal_the_replay_in_any_steps(
 
 
 @examples(20)
+@example([1, *LONG], [7], TAGS[0], random.Random(0))
 @given(few_or_many, step_sizes, tags, chances)
 def test_sums_without_tags_equal_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]], chance: random.Random
@@ -181,6 +193,7 @@ def test_sums_without_tags_equal_the_replay_while_instances_move(
 
 
 @examples(40)
+@example(LONG, [7], 2, TAGS[1], random.Random(0))
 @given(few_or_many, step_sizes, st.integers(1, 4), tags, chances)
 def test_a_table_without_tags_that_begins_again_equals_the_replay(
     schedule: list[int], sizes: list[int], shards: int, without: dict[str, tuple[str, ...]], chance: random.Random

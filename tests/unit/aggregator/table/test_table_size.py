@@ -41,7 +41,9 @@ def test_rule_11_a_life_that_the_table_has_no_room_for_is_refused_until_it_has()
     assert [(event.kind, event.life, event.detail) for event in topic.changes.events] == [
         ("limit", third, "bytes per app")
     ]
+    assert topic.changes.was_full
     assert topic.snapshot(counter(3), seq=2).sum().count == 5
+    assert not topic.changes.was_full
     at = 8 * DAY_MS
     topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at=at)
     assert topic.snapshot(counter(8), life=third, at=at, prev=BEGIN_MS + at).sum().count == 13

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import record_reader
 from support.buckets import buckets
 from support.fuzz import examples
 from support.replayed import Replayed, TopicRecord, replay
@@ -60,7 +59,7 @@ def sum_of(replay: Replay, name: str = "n") -> dict[str, Any]:
 def test_each_shard_has_room_of_its_own_also_after_a_split() -> None:
     """The third life has no room beside the others, and has when its shard has only one of them."""
     replay = Replay()
-    replay.limit(forget_after_ms=DAY_MS, max_table_bytes=6_000)
+    replay.change(DAY_MS, 6_000, ())
     instances = [b"app-0", b"app-4", b"app-1"]  # of the shards 1, 0 and 1 of two
     found = [add(replay, key=key, app=key.decode()) for key in instances]
     assert found == [[], [], ["no room for a life: bytes per table"]]
@@ -257,7 +256,7 @@ def test_an_unusual_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> 
 def read(value: object) -> sketches.Bins | None:
     """Return the buckets that verify reads, or None if it refuses them."""
     try:
-        found = msgspec.convert(value, record_reader.Sketch)
+        found = msgspec.convert(value, record.Sketch)
         sketches.number_of(found)
     except ValueError:
         return None

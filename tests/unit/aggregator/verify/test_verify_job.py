@@ -18,7 +18,7 @@ from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.verify import job
 from tallystream_aggregator.verify.advance import Advance, Change
-from tallystream_aggregator.verify.job import committed, settings_of, settled
+from tallystream_aggregator.verify.job import changes_of, committed, settled
 from tallystream_aggregator.verify.lives import Settings, Tags
 from tallystream_aggregator.verify.published import Moment, moment
 from tallystream_aggregator.verify.replay import Replay
@@ -38,18 +38,15 @@ def test_the_table_and_the_replay_have_the_same_settings_by_default() -> None:
 
 
 def test_settings_change_where_the_rows_say() -> None:
-    """A table that begins has those of its first driver, and no earlier ones. Rows of epochs change nothing.
-
-    The topics of OTLP metrics are those of all rows.
-    """
+    """A table that begins has those of its first driver, and no earlier ones. Rows of epochs change nothing."""
     begun, later, split = ({"metrics": {"0": offset}} for offset in (7, 20, 25))
     rows = [row(start={"metrics": {"0": 0}}), row(start=begun, otlp=["a"])]
-    rows += [row(end={"metrics": {"0": 9}}), row(end=later, forget_after_ms=6)]
-    changes = [Change({ZERO: 7}, 1, 5, 7), Change({ZERO: 20}, 1, 6, 7), Change({ZERO: 25}, 3, 5, 9)]
-    tags = Tags(frozenset({"pod"}))
-    settings = Settings(otlp_topics=("a", "b"), tags=tags)
-    assert settings_of([*rows, row(shards=3, end=split, otlp=["b"], max_table_bytes=9)], tags) == (settings, changes)
-    assert settings_of([], Tags()) == (Settings(), [])
+    rows += [row(end={"metrics": {"0": 9}}, otlp=["a"]), row(end=later, forget_after_ms=6)]
+    rows += [row(shards=3, end=split, max_table_bytes=9)]
+    rows += [row(shards=3, end=split, shard_ends=[split, later], max_table_bytes=8)]
+    changes = [Change(({ZERO: 7},), 1, 5, 7, ("a",)), Change(({ZERO: 20},), 1, 6, 7), Change(({ZERO: 25},), 3, 5, 9)]
+    assert changes_of(rows) == [*changes, Change(({ZERO: 25}, {ZERO: 20}), 3, 5, 8)]
+    assert changes_of([]) == []
 
 
 def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
@@ -88,8 +85,8 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     replay = Replay()
     advance = Advance(replay, {}, {ZERO: iter(records)})
     counter = ("shop", "counter", "n", ())
-    advance.change(Change({}, 1, 1, 1 << 20))
-    advance.change(Change({ZERO: 3}, 2, 1, 1 << 20))
+    advance.change(Change(({},), 1, 1, 1 << 20))
+    advance.change(Change(({ZERO: 3},), 2, 1, 1 << 20))
     assert dict(advance.letters) == {(ZERO, 1): 1}
     assert replay.sums()[counter]["count"] == 2
     advance.finish([{ZERO: 4}] * 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from support import otlp
 from support.fuzz import examples
+from support.simulation.checkpoints import Batch
 from support.simulation.client import SimulatedBroker
 from support.simulation.direct import Direct
 from support.simulation.partition import Entry
@@ -21,12 +23,16 @@ from support.simulation.scheduler import Faults, RandomChoices
 from support.simulation.system import TOPICS, Disasters, System
 from support.tables import table_settings
 from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import Layout, by_topic, lowest
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.records.decode import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.times import DAY_MS
 from tallystream_aggregator.verify import job
 from tallystream_aggregator.verify.check import Outcome
 
@@ -139,6 +145,36 @@ def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> Non
                     assert system.verify().differences == []
         assert system.end()
     assert system.verify().differences == []
+
+
+@pytest.mark.parametrize("is_ahead", [0, 1])
+def test_the_settings_of_each_shard_change_where_it_was(is_ahead: int) -> None:
+    """A shard that was ahead at a start has refused with the old limit what another one accepts with the new one."""
+    direct = Direct(shards=2, table=TableSettings(max_table_bytes=10_000))
+    direct.cluster.create(TOPICS.ledger, 1)
+    keys = {shard: next(k for n in count() if shard_of(k := b"app-%d" % n, 2) == shard) for shard in (0, 1)}
+    others = {shard: next(k for n in count() if shard_of(k := b"new-%d" % n, 2) == shard) for shard in (0, 1)}
+
+    def run(generation: int, loops: Sequence[int]) -> None:
+        opened = LedgerRow(shards=2, forget_after_ms=7 * DAY_MS, max_table_bytes=direct.table.max_table_bytes)
+        Generations(direct.broker, TOPICS, shards=2).take(opened)
+        for loop in (*(direct.loop(shard) for shard in loops), direct.combiner()):
+            loop.run_epoch(Batch(0), (generation, 0), 3)
+
+    for shard, key in keys.items():
+        direct.feed(1, key=key, name=f"n{shard}")
+    run(1, (0, 1))
+    for shard, key in others.items():
+        direct.feed(1, key=key, name=f"new{shard}")
+    run(2, [is_ahead])
+    direct.table = TableSettings(max_table_bytes=1 << 20)
+    run(3, (0, 1))
+    direct.feed(7, key=keys[0], name="n0")
+    run(4, (0, 1))
+    assert len(direct.values("metrics-dead")) == 1
+    with mock.patch.object(job, "KafkaBroker", return_value=direct.broker), mock.patch.object(job, "check_login"):
+        outcome = job.run(Cluster("memory"))
+    assert (outcome.differences, outcome.letters, outcome.records) == ([], 1, 5)
 
 
 @pytest.mark.parametrize("topic", [TOPICS.dead, TOPICS.events])

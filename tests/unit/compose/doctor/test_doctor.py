@@ -275,33 +275,31 @@ def test_nothing_can_be_written_below_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "commands", "status"),
+    ("read", "write", "status", "found"),
     [
-        ((None, None), ["lag collect", "ship"], "ok"),
-        ((None, REFUSED), ["page"], "ok"),
-        ((None, REFUSED), [], "ok"),
-        ((None, REFUSED), ["ship"], "failed"),
-        ((REFUSED, None), ["lag collect"], "failed"),
-        ((REFUSED, REFUSED), [], "failed"),
+        (None, None, "ok", "influxdb:http://i:8086: the token may read and write the bucket"),
+        (None, REFUSED, "ok", "influxdb:http://i:8086: the token may read the bucket"),
+        (REFUSED, None, "ok", "influxdb:http://i:8086: the token may write the bucket"),
+        (REFUSED, REFUSED, "failed", "INFLUXDB_TOKEN: ***"),
     ],
 )
-def test_a_token_needs_the_rights_of_the_commands(
-    errors: tuple[ConfigError | None, ConfigError | None], commands: list[str], status: str
+def test_the_rights_of_a_token_are_named(
+    read: ConfigError | None, write: ConfigError | None, status: str, found: str
 ) -> None:
-    """Without named commands one right is enough, because each command can have its own token."""
+    """One right is enough, because each command can have its own token."""
     settings = StoreSettings.parse("influxdb:http://i:8086", token="t", org="o", env={})
-    assert store.rights(dict(zip(("read", "write"), errors, strict=True)), settings, commands).status == status
+    assert store.rights({"read": read, "write": write}, settings)[::2] == (status, found)
 
 
 def test_an_otlp_receiver_must_answer() -> None:
     """An answer is ok, a closed port fails, and Prometheus' address is the shipper's own."""
     with Receiver() as receiver:
         settings = StoreSettings.parse(f"otlp:http://{receiver.address}", env={})
-        (found,) = store.check_store(settings, [])
+        (found,) = store.check_store(settings)
         assert found.status == "ok"
     with pytest.raises(SinkUnavailableError):
-        list(store.check_store(settings, []))
-    (scraped,) = store.check_store(StoreSettings.parse("prometheus:9464", env={}), [])
+        list(store.check_store(settings))
+    (scraped,) = store.check_store(StoreSettings.parse("prometheus:9464", env={}))
     assert scraped.status == "not checked"
 
 
@@ -310,6 +308,6 @@ def test_an_influxdb_that_does_not_answer_is_one_failed_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     settings = StoreSettings.parse(f"influxdb:http://127.0.0.1:{port}", token="s3cret", org="o", env={})
-    (found,) = store.check_store(settings, [])
+    (found,) = store.check_store(settings)
     assert (found.status, found.check) == ("failed", "store")
     assert "s3cret" not in str(found)

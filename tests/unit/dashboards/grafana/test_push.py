@@ -16,8 +16,9 @@ from support.grafana_push import ENV, TOKEN, Pusher, save_as_person
 from support.grafana_stub import GrafanaStub
 from tallystream.errors import ConfigError
 from tallystream_cli.servers.process import free_port
+from tallystream_dashboards.grafana.client import Grafana
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
-from tallystream_dashboards.grafana.push import PushSettings, run
+from tallystream_dashboards.grafana.push import run
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
 
 SAVE, RULES = "POST /dashboards/db", "PUT /v1/provisioning/folder/tallystream-folder/rule-groups/tallystream"
@@ -163,12 +164,17 @@ def test_a_dashboard_that_is_saved_during_the_push_is_not_overwritten(
     assert grafana.state.dashboards["tallystream-instances"]["dashboard"]["title"] == "Quicker"
 
 
-def error_of(url: str, *, env: dict[str, str] | None = None, **options: Any) -> str:
+def pushed(url: str, *, env: dict[str, str] = ENV, ca_file: Path | None = None) -> int:
+    """Push, and return the exit code."""
+    return run(Grafana(url, env, ca_file), Settings(), lambda _: None)
+
+
+def error_of(url: str, *, env: dict[str, str] = ENV, ca_file: Path | None = None) -> str:
     """Push, and return the message of the ConfigError: one line without secrets."""
     with pytest.raises(ConfigError) as raised:
-        run(PushSettings(url=url, **options), lambda _: None, env=ENV if env is None else env)
+        pushed(url, env=env, ca_file=ca_file)
     message = str(raised.value)
-    assert not any(secret in message for secret in (env or ENV).values() if secret and "/" not in secret)
+    assert not any(secret in message for secret in env.values() if secret and "/" not in secret)
     assert len(message.splitlines()) == 1
     return message
 
@@ -247,7 +253,7 @@ def test_grafana_behind_a_reverse_proxy() -> None:
     """The URL may have a path, with and without a slash at the end."""
     with GrafanaStub(TOKEN, path="/grafana") as stub:
         for url in (stub.url, f"{stub.url}/"):
-            assert run(PushSettings(url=url), lambda _: None, env=ENV) == 0
+            assert pushed(url) == 0
         assert stub.problems == []
 
 
@@ -259,8 +265,7 @@ def test_ca_file_makes_a_certificate_trusted(tmp_path: Path) -> None:
         assert message.startswith("--ca-file is not set; ")
         assert f"the certificate of {stub.url} is not trusted (" in message
         assert "--ca-file: " in error_of(stub.url, ca_file=tmp_path / "none.pem")
-        settings = PushSettings(url=stub.url, ca_file=certificate)
-        assert run(settings, lambda _: None, env=ENV) == 0
+        assert pushed(stub.url, ca_file=certificate) == 0
 
 
 def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
@@ -273,8 +278,7 @@ def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
         "GRAFANA_KEY_PASSWORD": password,
     }
     with GrafanaStub(TOKEN, certificate=server, clients=certificate) as stub:
-        settings = PushSettings(url=stub.url, ca_file=server[0])
-        assert run(settings, lambda _: None, env=env) == 0
+        assert pushed(stub.url, env=env, ca_file=server[0]) == 0
         assert "GRAFANA_CERT_FILE" in error_of(stub.url, ca_file=server[0])
         wrong = env | {"GRAFANA_KEY_PASSWORD": "wr0ng-p4ssword"}
         assert error_of(stub.url, env=wrong, ca_file=server[0]).startswith("GRAFANA_CERT_FILE: ")

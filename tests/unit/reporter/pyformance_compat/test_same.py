@@ -279,9 +279,9 @@ def test_decorators() -> None:
 
 
 ABSENT = {
-    *("CsvReporter", "HostedGraphiteReporter", "NewRelicReporter", "OpenTSDBReporter", "SysLogReporter"),
-    *("UdpCarbonReporter", "ExpWeightedMovingAvg", "SlidingTimeWindowSample", "create_sink", "create_thread"),
-    "get_qualname",
+    *("CsvReporter", "HostedGraphiteReporter", "InfluxReporter", "NewRelicReporter", "OpenTSDBReporter"),
+    *("SysLogReporter", "UdpCarbonReporter", "ExpWeightedMovingAvg", "SlidingTimeWindowSample", "create_sink"),
+    *("create_thread", "get_qualname"),
 }
 
 
