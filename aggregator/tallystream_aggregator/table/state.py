@@ -16,7 +16,8 @@ from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec
 from tallystream_aggregator.table.arithmetic.values import Values
 from tallystream_aggregator.table.sum_tags import SumTags
 
-STATE_VERSION: Literal[1] = 1
+STATE_VERSION: Literal[2] = 2
+"""Version 1 has no blocks with distributions. It is read, too."""
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
@@ -145,7 +146,7 @@ class State(msgspec.Struct, array_like=True):
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
 
-    version: Literal[1] = STATE_VERSION
+    version: Literal[1, 2] = STATE_VERSION
     metrics: dict[int, MetricId] = {}
     lives: dict[str, dict[LifeName, Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
@@ -196,6 +197,8 @@ def unpack(data: bytes) -> State:
         StateError: another version wrote it, or it is damaged.
     """
     try:
-        return _decode(data)
+        state: State = _decode(data)
     except msgspec.DecodeError as error:
         raise StateError(error) from error
+    state.version = STATE_VERSION
+    return state
