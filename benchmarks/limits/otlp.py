@@ -123,12 +123,11 @@ def protobuf() -> Iterator[Input]:
         yield one("OTLP protobuf", name, [value])
     sums = [counter(f"m{n}") for n in range(1_000)]
     yield one("OTLP protobuf", "usual: 1,000 sums", [request(*sums)])
-    yield one(
-        "OTLP protobuf",
-        "the next values",
-        [request(*(counter(f"m{n}", 2, time_ns=NOW_NS + 1) for n in range(1_000)))],
-        [request(*sums)],
+    second, third = (
+        request(*(counter(f"m{n}", 1 + later, time_ns=NOW_NS + later) for n in range(1_000))) for later in (1, 2)
     )
+    yield one("OTLP protobuf", "the second values", [second], [request(*sums)])
+    yield one("OTLP protobuf", "the third values", [third], [request(*sums), second])
     yield one("OTLP protobuf", "one point a record", [request(counter("m", n, time_ns=NOW_NS + n)) for n in range(900)])
     yield one(
         "OTLP protobuf",
@@ -148,6 +147,10 @@ def protobuf() -> Iterator[Input]:
         common = [counter(f"m{n}", start_ns=START_NS + n * 10**6) for n in range(count)]
         yield one("OTLP protobuf", f"{count} streams, each after the others", [request(*apart)])
         yield one("OTLP protobuf", f"{count} streams with one time", [request(*common)])
+    later = [
+        request(*(counter(f"m{n}", at, START_NS + n * 10**6, NOW_NS + at) for n in range(1_000))) for at in range(3)
+    ]
+    yield one("OTLP protobuf", "the third values of 1000 streams", later[2:], later[:2])
     yield one("OTLP protobuf", "a new instance each", [request(counter("m"), instance=f"i{n}") for n in range(600)])
     for name, requests in {
         "900 resources of a record, a new instance each": [request(counter("m"), instance=f"i{n}") for n in range(900)],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -188,6 +189,7 @@ class ExplicitBuckets(_Metric, tag="buckets"):
             raise ValueError(f"the tag {BOUNDS} is not {bounds_tag(self.bounds)}, that of the bounds")
 
 
+@lru_cache(maxsize=100)
 def bounds_tag(bounds: bytes) -> str:
     """Return the tag that buckets with these bounds have: the number of bounds and a digest."""
     return f"{len(bounds) // 8}-{hashlib.sha256(bounds).hexdigest()[:16]}"

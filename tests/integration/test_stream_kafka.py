@@ -27,10 +27,11 @@ from tallystream_aggregator.stream.broker import (
     Place,
     Positions,
     Source,
+    bounds_of,
 )
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
-from tallystream_aggregator.stream.reading import committed_records, read_range
+from tallystream_aggregator.stream.reading import read_range
 from tallystream_cli.servers import broker as servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -83,7 +84,11 @@ class Topic:
     def visible(self, place: Place | None = None) -> list[str]:
         """Return the values that a reader of committed records sees, in the first partition or in `place`."""
         place = place or self.place
-        return [value.decode() for *_, value in committed_records(self.broker, place) if value is not None]
+        return [
+            value.decode()
+            for *_, value in read_range(self.broker, place, bounds_of(self.broker, place))
+            if value is not None
+        ]
 
     def wait_visible(self, values: list[str], *places: Place) -> None:
         """Wait until a reader of committed records sees these values in each place: a commit's markers come later."""
@@ -228,7 +233,7 @@ def test_a_topic_that_is_created_again_has_another_id(topic: Topic) -> None:
     assert topic.broker.topic_ids([topic.name]) == {}
     assert topic.broker.bounds([topic.place]) == {}
     with pytest.raises(BrokerError, match="it has no partition 0 now"):
-        list(committed_records(topic.broker, topic.place))
+        list(read_range(topic.broker, topic.place, bounds_of(topic.broker, topic.place)))
     topic.create(topic.name, 2)
     assert topic.broker.topic_ids([topic.name])[topic.name] != before[topic.name]
 
@@ -265,7 +270,7 @@ def test_committed_returns_neither_aborted_nor_open_records(topic: Topic) -> Non
     assert values(0, 8) == [(0, b"a"), (1, b"b"), (6, b"c")]
     assert values(1, 6) == [(1, b"b")]
     assert values(2, 6) == values(7, 8) == values(8, 8) == []
-    with pytest.raises(BrokerError, match="sends nothing from 8 to its end of 9"):
+    with pytest.raises(BrokerError, match=r"sends nothing from [78] to its end of 9"):
         values(7, 9)
     still_open.abort_transaction(LIMIT_S)
 
@@ -342,6 +347,5 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(topic: Topic) -> None:
 def test_the_group_has_the_positions_of_a_new_table(topic: Topic) -> None:
     """They may be lower than those of the table before. A group without members stores them."""
     for offset in (5, 0):
-        with clients.metadata_consumer({"bootstrap.servers": topic.servers}, topic.name) as consumer:
-            commit_offsets(consumer, {topic.place: offset})
+        commit_offsets(clients.admin({"bootstrap.servers": topic.servers}), topic.name, {topic.place: offset})
         assert committed(topic.servers, topic.name, topic.name) == offset

@@ -63,21 +63,6 @@ def consumer(options: Mapping[str, Any]) -> Consumer:
     return _create(lambda: Consumer(dict(options), logger=log), options)
 
 
-@contextmanager
-def metadata_consumer(kafka: Mapping[str, Any], group: str = READING) -> Iterator[Consumer]:
-    """Yield a consumer that asks for partitions and offsets, and reads no records.
-
-    Raises:
-        ConfigError: librdkafka rejects an option.
-    """
-    options = {**_SILENT, **kafka, "group.id": group, "enable.auto.commit": False}
-    opened = _create(lambda: Consumer(options), options)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def producer(options: Mapping[str, Any]) -> Producer:
     """Return a producer with librdkafka's `options`. `flush` and `poll` deliver its messages.
 
@@ -87,14 +72,12 @@ def producer(options: Mapping[str, Any]) -> Producer:
     return _create(lambda: Producer(dict(options), logger=log), options)
 
 
-def admin(options: Mapping[str, Any], *, logger: logging.Logger | None = None) -> AdminClient:
-    """Return an admin client with librdkafka's `options`. Without a `logger` it logs nothing; `poll` delivers to it.
+def admin(options: Mapping[str, Any]) -> AdminClient:
+    """Return an admin client with librdkafka's `options`. It logs nothing.
 
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    if logger is not None:
-        return _create(lambda: AdminClient(dict(options), logger=logger), options)
     return _create(lambda: AdminClient({**_SILENT, **options}), options)
 
 

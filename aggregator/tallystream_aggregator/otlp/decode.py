@@ -158,17 +158,11 @@ def _parsed(value: bytes) -> pb.MetricsData:
     return data
 
 
-def snapshots(data: ResourceData, append_ms: int, max_rejected: int) -> ResourceSnapshots:
-    """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
+def snapshots(data: ResourceData, app: str, append_ms: int, max_rejected: int) -> ResourceSnapshots:
+    """Return the data of a resource of an app. `append_ms` is the append time of its record, epoch ms.
 
     At most `max_rejected` rejected points are written as text.
-
-    Raises:
-        OtlpError: its app can't be used.
     """
-    app = data.resource.app
-    if isinstance(app, OtlpError):
-        raise app
     grouped: dict[tuple[str, int], tuple[Snapshot, SnapshotMetrics, bool]] = {}
     refused: list[tuple[str, RejectedPoint | Metric]] = []
     first_ns, after_ns = ((append_ms + days * DAY_MS + 1) * 1_000_000 for days in (-1, 1))

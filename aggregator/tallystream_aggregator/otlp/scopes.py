@@ -11,7 +11,6 @@ import hashlib
 import json
 import sys
 from collections import defaultdict
-from functools import lru_cache
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +37,9 @@ MAX_BYTES = 64 << 20
 POINT_BYTES = 1_000
 """What is kept of a point beside its constant bytes. These are kept twice: as names and tags, and as a mask."""
 
+MAX_SEEN = 100_000
+"""The most scopes that are noted when they are read for the first time. When there are more, all are dropped."""
+
 NO_START = -1
 """The position that stands for a start time that does not matter: that of the last value, which is 0."""
 
@@ -56,6 +58,7 @@ _TIME = pb.NumberDataPoint.TIME_UNIX_NANO_FIELD_NUMBER
 _EXEMPLARS = pb.NumberDataPoint.EXEMPLARS_FIELD_NUMBER
 _NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_DOUBLE_FIELD_NUMBER: "d"}
 """The field of a point's value → its format."""
+_encode = json.JSONEncoder(check_circular=False).encode
 
 
 class Group(msgspec.Struct, gc=False):
@@ -103,11 +106,15 @@ class _Mask:
 
 
 class KnownScopes:
-    """The scopes that were read before. `_masks` maps the length of a serialized scope → the masks of such scopes."""
+    """The scopes that were read twice. `_masks` maps the length of a serialized scope → the masks of such scopes.
+
+    `_seen` has hashes of those that were read once, or more often.
+    """
 
     def __init__(self) -> None:
         self._masks: dict[int, list[_Mask]] = {}
         self._bytes = 0
+        self._seen: set[int] = set()
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what is known of a serialized scope."""
@@ -128,20 +135,37 @@ class KnownScopes:
             return ScopePoints([], points)  # type: ignore[arg-type]  # all are rejected
         scope_id = _id(scope.scope)
         size = 3 * len(raw) + POINT_BYTES * len(points)
-        places = _places(raw) if len(taken) == len(points) and size <= MAX_BYTES // 4 else None
-        if places is not None and len(places) == len(taken):
-            if self._bytes + size > MAX_BYTES:
-                self._masks, self._bytes = {}, 0
-            known = KnownScope(scope_id, raw, taken, places)
-            masks = self._masks.setdefault(len(raw), [])
-            mask = next((one for one in masks if one.bits == known.constant_bits), None)
-            if mask is None:
-                mask = _Mask(known.constant_bits)
-                masks.insert(0, mask)
-                del masks[_MAX_MASKS:]
-            mask.add(raw, known)
-            self._bytes += size
+        if len(taken) == len(points) and size <= MAX_BYTES // 4 and self._returns(scope_id, raw, taken):
+            self._keep(scope_id, raw, taken, size)
         return _grouped(scope_id, points)
+
+    def _returns(self, scope_id: bytes, raw: bytes, points: Sequence[Read]) -> bool:
+        """Tell whether a scope with these metrics was read before. Many of a hostile record never come back."""
+        names = ((metric.name, *metric.tags.items()) for point in points for metric in point.metrics[:1])
+        seen = hash((scope_id, len(raw), *names))
+        if seen in self._seen:
+            return True
+        if len(self._seen) == MAX_SEEN:
+            self._seen.clear()
+        self._seen.add(seen)
+        return False
+
+    def _keep(self, scope_id: bytes, raw: bytes, points: Sequence[Read], size: int) -> None:
+        """Keep what `find` returns of a scope, if it can be found again. That has this `size` in bytes."""
+        places = _places(raw)
+        if places is None or len(places) != len(points):
+            return
+        if self._bytes + size > MAX_BYTES:
+            self._masks, self._bytes = {}, 0
+        known = KnownScope(scope_id, raw, points, places)
+        masks = self._masks.setdefault(len(raw), [])
+        mask = next((one for one in masks if one.bits == known.constant_bits), None)
+        if mask is None:
+            mask = _Mask(known.constant_bits)
+            masks.insert(0, mask)
+            del masks[_MAX_MASKS:]
+        mask.add(raw, known)
+        self._bytes += size
 
 
 class _Places(NamedTuple):
@@ -227,9 +251,12 @@ class _Point(NamedTuple):
 
 
 class _Together:
-    """Points of a known scope that have the same times. `_values` returns all their starts, times and values."""
+    """Points of a known scope that have the same times. `_values` returns all their starts, times and values.
 
-    __slots__ = ("_are_counters", "_metrics", "_size", "_starts_at", "_values")
+    `_life` is the life of the points that were read last, which began at `_start_ns`.
+    """
+
+    __slots__ = ("_are_counters", "_life", "_metrics", "_size", "_start_ns", "_starts_at", "_values")
 
     def __init__(self, points: Sequence[_Point]) -> None:
         metrics, starts, times, values = zip(*points, strict=True)
@@ -238,6 +265,7 @@ class _Together:
         self._starts_at = int(max(starts) != NO_START)
         self._are_counters = all(isinstance(metric, Counter) for metric in metrics)
         self._values = itemgetter(*starts, *times, *values)
+        self._life, self._start_ns = "", -1
 
     def read(self, scope_id: bytes, values: Sequence[Any]) -> Group | None:
         """Return the points, or None if they have different times or one is to be refused."""
@@ -258,7 +286,9 @@ class _Together:
             if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
                 return None
             metrics = list(map(_with_value, self._metrics, numbers))
-        return Group(_life(scope_id, start_ns), start_ns, time_ns, metrics)
+        if start_ns != self._start_ns:
+            self._life, self._start_ns = _life(scope_id, start_ns), start_ns
+        return Group(self._life, start_ns, time_ns, metrics)
 
 
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
@@ -276,11 +306,10 @@ def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePo
 
 def _id(scope: InstrumentationScope) -> bytes:
     """Return what tells the streams of a scope from those of another one: a digest, however long its texts are."""
-    named = json.dumps([scope.name, scope.version, sorted(texts_of(scope.attributes).items())])
+    named = _encode([scope.name, scope.version, sorted(texts_of(scope.attributes).items())])
     return hashlib.blake2b(named.encode(), digest_size=16).digest()
 
 
-@lru_cache(maxsize=100_000)
 def _life(scope_id: bytes, start_ns: int) -> str:
     """Return the life of the points of a scope with this start time: the same for the same ones, as a ULID."""
     digest = hashlib.blake2b(b"%d " % start_ns + scope_id, digest_size=10).digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, StoppedError, bounds_of
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,17 +64,6 @@ def read_range(
             for chunk in chunks:
                 at, empty = chunk.end, 0
                 yield from chunk.rows if at <= end else [row for row in chunk.rows if row[0] < end]
-
-
-def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: False) -> Iterator[RawRecord]:
-    """Yield the committed records of a partition up to what is its end now.
-
-    Compaction leaves few of the offsets, so they are not asked for range by range.
-
-    Raises:
-        StoppedError, BrokerError: as `read_range`.
-    """
-    yield from read_range(broker, place, bounds_of(broker, place), stopped)
 
 
 def backwards(broker: Broker, place: Place, bounds: Bounds, *, committed: bool = True) -> Iterator[list[RawRecord]]:

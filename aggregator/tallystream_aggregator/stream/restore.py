@@ -23,11 +23,12 @@ from tallystream_aggregator.stream.broker import (
     Place,
     Positions,
     StoppedError,
+    bounds_of,
     unknown,
 )
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.positions import Layout, by_place, key_of, positions_of, visible_row
-from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records, read_range
+from tallystream_aggregator.stream.reading import READ_AT_ONCE, read_range
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.restore import LatestRows
@@ -202,7 +203,7 @@ def rows_of(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: 
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
     latest, positions = LatestRows(), key_of(place.partition)
-    for _, _, key, value in committed_records(broker, place, stopped):
+    for _, _, key, value in read_range(broker, place, bounds_of(broker, place), stopped):
         if key is not None and key != positions:
             latest.add(key, value, place.partition)
     return latest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,7 +58,7 @@ def apply_snapshot(
     rows.lives.will_change(life)
     life.keep_ms = max(life.keep_ms, record.clock_ms)
     before = life.parts.get(snapshot.part, 0)
-    if not before and (limit := rows.add_part(life)):
+    if life.parts and not before and (limit := rows.add_part(life)):
         refused.add(rows.refuse(life, limit, "a new part", record))
         rows.records.change(life, min(life.parts))  # its limits and time have changed
     elif snapshot.seq <= before:
@@ -80,7 +79,18 @@ def apply_short_form(rows: LifeRows, instance: str, message: ShortForm, record: 
     """
     life = rows.lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
     if life is None:
-        added = rows.add_life(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
+        added = rows.add_life(
+            Life(
+                instance,
+                DEFAULT_APP,
+                SHORT_FORM_LIFE,
+                partition=record.partition_name,
+                last_seen_ms=record.clock_ms,
+                every_ms=rows.settings.short_form_every_ms,
+                keep_ms=record.clock_ms,
+            ),
+            record,
+        )
         if isinstance(added, Refusal):
             refused.add(added)
             return -1
@@ -122,8 +132,16 @@ def _life_of(rows: LifeRows, instance: str, snapshot: Snapshot, record: Record) 
     life = rows.lives.find(snapshot.app, instance, snapshot.life)
     if life is None:
         # Its first record may arrive again until a day after that.
-        keep_ms = max(record.clock_ms, ulid_ms(snapshot.life))
-        new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
+        new = Life(
+            instance,
+            snapshot.app,
+            snapshot.life,
+            partition=record.partition_name,
+            last_seen_ms=record.clock_ms,
+            every_ms=snapshot.every_ms,
+            keep_ms=max(record.clock_ms, ulid_ms(snapshot.life)),
+            complete=snapshot.complete,
+        )
         return rows.add_life(new, record, snapshot.seq)
     if life.complete != snapshot.complete:
         return Refusal("complete: the earlier snapshots of this life have the other value")
@@ -215,7 +233,7 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
 
 def replace_rows(
     rows: LifeRows, life: Life, message: DecodedSnapshot, refused: RecordRefusals
-) -> tuple[Counter[str], list[int]]:
+) -> tuple[dict[str, int], list[int]]:
     """Replace the row of each metric in `life`, whose part has no block and still has the seq of its newest snapshot.
 
     Return the number of metrics over each limit, and the numbers of those that were accepted. A snapshot that is not
@@ -223,7 +241,7 @@ def replace_rows(
     """
     snapshot, is_baseline = message.snapshot, message.is_baseline
     seen: set[MetricId] = set()
-    over_limit: Counter[str] = Counter()
+    over_limit: dict[str, int] = {}
     accepted: list[int] = []
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
     metrics = list(message.metrics)
@@ -241,7 +259,7 @@ def replace_rows(
         if row is None:
             added = rows.add(life, metric_id, number, Row(snapshot.part, snapshot.seq, *found))
             if isinstance(added, str):
-                over_limit[added] += 1
+                over_limit[added] = over_limit.get(added, 0) + 1
                 continue
             number, reason = added, None
         elif row.part != snapshot.part:

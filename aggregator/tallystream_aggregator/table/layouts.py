@@ -259,7 +259,7 @@ def counts_of(block: Block) -> memoryview[int]:
 def text_bytes(metric: MetricId) -> int:
     """Return the bytes of a metric's name and tags, in UTF-8."""
     _, name, _, tags = metric
-    text = "".join((name, *map("".join, tags)))
+    text = "".join((name, *map("".join, tags))) if tags else name
     return len(text) if text.isascii() else len(text.encode())
 
 

@@ -69,18 +69,18 @@ class LifeRows:
         self.lives.forget_after(settings.forget_after_ms)
 
     def add_life(self, life: Life, record: Record, seq: int = 0) -> Life | Refusal:
-        """Add a new life, whose first snapshot has this `seq`, and return it, or return why it is refused.
+        """Add a new life with its first part, whose snapshot has this `seq`, and return it, or why it is refused.
 
         If its instance restarted, that is a `restart` event: one for a record, however many lives begin with it.
         """
-        parts = int(life.life != SHORT_FORM_LIFE)
-        limit = self.size.exceeded_limit(life.app, size_of_life(life.instance, life.app, parts))
+        size = size_of_life(life.instance, life.app, int(life.life != SHORT_FORM_LIFE))
+        limit = self.size.exceeded_limit(life.app, size)
         if limit is not None:
             return self.refuse(life, limit, "a new life", record)
         if self.lives.is_restart(life, seq):
             self._note_restart(life, record)
         self.lives.add(life)
-        self.size.add(life.app, size_of_life(life.instance, life.app, 0))
+        self.size.add(life.app, size)
         return life
 
     def _note_restart(self, life: Life, record: Record) -> None:
@@ -225,13 +225,13 @@ class LifeRows:
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
         partition = record.partition_name
-        is_new_here = life.partition != partition
-        if is_new_here and life.partition:  # partitions were added, and the instance moved here
+        has_moved = life.partition != partition
+        if has_moved:  # partitions were added
             life.offsets.clear()
             self.records.change_all((life,))  # they have the life's partition
             self.holders.remove_all(life)
         self.lives.set_last_seen(life, partition, record.clock_ms, every_ms)
-        if is_new_here:
+        if has_moved:
             self.holders.add_all(life)
 
     def notice_silence(self) -> None:

@@ -6,7 +6,7 @@ What would need a visit of all lives of an instance is kept by differences.
 from __future__ import annotations
 
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from heapq import heappop, heappush, heapreplace
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
@@ -122,7 +122,9 @@ class _InstanceLives:
         """Add a life."""
         if life.living:
             self.living[life.name] = life
-        self.apps.setdefault(life.app, _AppLives()).add(life)
+        if life.app not in self.apps:
+            self.apps[life.app] = _AppLives()
+        self.apps[life.app].add(life)
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
@@ -141,26 +143,24 @@ class _Deadlines:
 
     def __init__(self, due_ms: Callable[[Life], int], lives: Lives) -> None:
         self._due_ms, self._lives, self._order = due_ms, lives, count()
-        self.heaps: dict[str, list[tuple[int, int, Life]]] = {}
+        self.heaps: defaultdict[str, list[tuple[int, int, Life]]] = defaultdict(list)
         self._added = 0  # since the heaps had each life once
 
     def add(self, life: Life) -> None:
         """Add a life that is new in its partition, or is due earlier than before."""
-        self._push(life)
+        heappush(self.heaps[life.partition], (self._due_ms(life), next(self._order), life))
         self._added += 1
-        if self._added > max(2 * self._lives.number, MIN_ADDED):
+        if self._added > MIN_ADDED and self._added > 2 * self._lives.number:
             entries = [entry for heap in self.heaps.values() for entry in heap]
             lives = {id(life): life for _, _, life in entries if self._lives.has(life)}
-            self.heaps, self._added = {}, 0
+            self.heaps.clear()
             for one in lives.values():
-                self._push(one)
-
-    def _push(self, life: Life) -> None:
-        heappush(self.heaps.setdefault(life.partition, []), (self._due_ms(life), next(self._order), life))
+                heappush(self.heaps[one.partition], (self._due_ms(one), next(self._order), one))
+            self._added = 0
 
     def pop(self, partition: str, now_ms: int) -> list[Life]:
         """Return the lives that are due, and remove them. A life that was added twice may be returned twice."""
-        heap: list[tuple[int, int, Life]] = self.heaps.get(partition, [])
+        heap = self.heaps[partition]
         due: list[Life] = []
         while heap and heap[0][0] <= now_ms:
             life = heap[0][2]
@@ -223,6 +223,7 @@ class Lives:
         self.number += 1
         self._count_living(life, life.living)
         self._state.lives.setdefault(life.instance, {})[life.name] = life
+        self._set_due(life)
         index = self._indexes.get(life.instance)
         if index is not None:
             index.add(life)

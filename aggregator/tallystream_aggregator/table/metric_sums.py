@@ -254,46 +254,33 @@ class MetricSums:
 
     def _replace_changed(self, instance: str, changing: dict[int, tuple[Life, Before]]) -> None:
         """Replace the contributions of an instance's lives, and count it once for each sum with a current one."""
-        of, was, now, held = self.numbers.of, set[int](), set[int](), Counter[int]()
+        of, was, now = self.numbers.of, set[int](), dict[int, int]()
         for life, before in changing.values():
             for number, old in before.items():
                 if old is not None and old.current:
                     was.add(of(number))
                 new = self._contribution(life, number)
                 self[number].replace(old, new)
-                held[of(number)] += new is not None
                 if new is not None and new.current:
-                    now.add(of(number))
-        differing = was ^ now
-        living = self._lives.living(instance) if differing else ()
+                    now[of(number)] = now.get(of(number), 0) + 1
+        differing = was ^ now.keys()
+        shared = {number for number in differing if self[number].lives > now.get(number, 0)}
+        living = self._lives.living(instance) if shared else ()
         if len(living) > FEW_LIVES:
-            differing = {
-                number for number in differing if not self._has_other(instance, living, number, changing, held[number])
-            }
+            differing -= {number for number in shared if self._has_other(instance, living, number, changing)}
         else:
             for life in living:
-                differing.difference_update(map(of, self._unchanged(life, differing, changing)))
+                differing.difference_update(map(of, self._unchanged(life, shared, changing)))
         for number in differing:
             self[number].instances += 1 if number in now else -1
 
     def _has_other(
-        self,
-        instance: str,
-        living: Collection[Life],
-        number: int,
-        changing: Mapping[int, tuple[Life, Before]],
-        held: int,
+        self, instance: str, living: Collection[Life], number: int, changing: Mapping[int, tuple[Life, Before]]
     ) -> bool:
-        """Tell whether an instance with many living lives has a current value in a sum that has not changed.
-
-        `held` is the number of values that have changed.
-        """
+        """Tell whether an instance with many living lives has a current value in a sum that has not changed."""
         metrics = self.numbers.metrics_of({number})
         lives: Iterable[Life] = living
-        holders = sum(map(self._holders.count, metrics))
-        if holders == held:
-            return False
-        if holders < len(living):
+        if sum(map(self._holders.count, metrics)) < len(living):
             found = (life for metric in metrics for life in self._holders.of(metric))
             lives = (life for life in found if life.living and life.instance == instance)
         return any(self._unchanged(life, {number}, changing) for life in lives)

@@ -220,23 +220,28 @@ class Table:
         except otlp.OtlpError as error:
             of_no_instance.add(Refusal(str(error)))
             return
+        decoded: list[tuple[str, otlp.ResourceSnapshots]] = []
+        room = refused.room
         for data in found:
-            instance = data.resource.instance
+            instance, app = data.resource.instance, data.resource.app
             if isinstance(instance, otlp.OtlpError):
                 of_no_instance.add(Refusal(str(instance)))
             elif shard_of(instance.encode(), self.state.shards) == self.state.shard:
-                self._apply_resource(data, instance, record, refused)
+                if isinstance(app, otlp.OtlpError):
+                    refused.add(Refusal(str(app)))
+                    continue
+                decoded.append((instance, otlp.snapshots(data, app, record.timestamp_ms, room)))
+                room -= len(decoded[-1][1].rejected)
+        for one in decoded:  # after all were decoded, which is faster than in turns
+            self._apply_resource(*one, record, refused)
 
-    def _apply_resource(self, data: otlp.ResourceData, instance: str, record: Record, refused: RecordRefusals) -> None:
+    def _apply_resource(
+        self, instance: str, data: otlp.ResourceSnapshots, record: Record, refused: RecordRefusals
+    ) -> None:
         """Apply the data of one resource of an OTLP record."""
-        try:
-            found = otlp.snapshots(data, record.timestamp_ms, refused.room)
-        except otlp.OtlpError as error:
-            refused.add(Refusal(str(error)))
-            return
-        refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
+        refused.add_decoded([Refusal(*rejected) for rejected in data.rejected], data.more_rejected)
         limit = self.settings.max_metrics
-        for snapshot, metrics, is_baseline in found.snapshots:
+        for snapshot, metrics, is_baseline in data.snapshots:
             message = DecodedSnapshot(snapshot, metrics, is_baseline=is_baseline)
             if len(metrics) > limit:
                 message.metrics, message.over_limit = [*metrics][:limit], len(metrics) - limit

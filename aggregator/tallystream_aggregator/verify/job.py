@@ -14,9 +14,9 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import rows
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Bounds, OffsetAndEpoch, Place, lost_offsets
+from tallystream_aggregator.stream.broker import Bounds, OffsetAndEpoch, Place, bounds_of, lost_offsets
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-from tallystream_aggregator.stream.reading import backwards, committed_records, read_range
+from tallystream_aggregator.stream.reading import backwards, read_range
 from tallystream_aggregator.stream.truncation import truncations
 from tallystream_aggregator.verify.advance import PROGRESS_EVERY, Advance, Change
 from tallystream_aggregator.verify.check import Difference, Outcome, compare
@@ -122,8 +122,8 @@ def _run(cluster: Cluster, progress: Progress) -> Outcome:
     check_login(kafka)
     broker = KafkaBroker(kafka, Selection(topics.metrics), _GROUP)
     positions = Positions(broker, topics)
-    known = rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
-    changes = changes_of(known)
+    place = Place(topics.ledger, 0)
+    changes = changes_of(rows(value for *_, value in read_range(broker, place, bounds_of(broker, place))))
     end = positions.newest
     sums = PublishedSums(end.ends)
     for _, _, key, value in committed(broker, Place(topics.agg, 0), partial(progress, "sums read")):

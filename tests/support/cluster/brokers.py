@@ -121,9 +121,8 @@ class KafkaCluster:
         found: list[int] = []
 
         def has_leader() -> bool:
-            number = self._admin().list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
-            found.append(number)
-            return number in NUMBERS
+            found.append(self._leaders(topic).get(partition, -1))
+            return found[-1] in NUMBERS
 
         wait_until(has_leader, 60, f"{topic}, partition {partition}, has a leader")
         return found[-1]
@@ -135,9 +134,11 @@ class KafkaCluster:
 
     def wait_leaders(self, topics: Sequence[str]) -> None:
         """Wait until each partition of the topics has a leader that runs."""
-        for topic in topics:
-            for partition in self._admin().list_topics(topic, timeout=30).topics[topic].partitions:
-                self.leader(topic, partition)
+
+        def have_leaders() -> bool:
+            return all((found := self._leaders(topic)) and set(found.values()) <= {*NUMBERS} for topic in topics)
+
+        wait_until(have_leaders, 60 * len(topics), f"{', '.join(topics)} have leaders")
 
     def _is_complete(self) -> bool:
         for node in self.nodes.values():
@@ -146,6 +147,14 @@ class KafkaCluster:
             return len(self._admin().list_topics(timeout=2).brokers) == len(self.nodes)
         except KafkaException:
             return False
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        """Return partition → leader as a broker knows it, nothing while none answers."""
+        try:
+            partitions = self._admin().list_topics(topic, timeout=10).topics[topic].partitions
+        except KafkaException:
+            return {}
+        return {partition: found.leader for partition, found in partitions.items()}
 
     def _admin(self) -> AdminClient:
         """Return a client of the brokers that are not cut off, as one that is may know of old leaders only."""

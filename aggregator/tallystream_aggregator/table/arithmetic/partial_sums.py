@@ -46,6 +46,10 @@ _OF_OPERATION: dict[int, Callable[[], SumOrExtreme]] = {
     _MAX: lambda: Extreme(operator.gt),
     _COUNTS: Counts,
 }
+_EXTREMES = {
+    kind: [place for place, (_, operation, _) in enumerate(cells) if operation in (_MIN, _MAX)]
+    for kind, cells in _CELLS.items()
+}
 _NEW_CELLS = {kind: [_OF_OPERATION[operation] for _, operation, _ in cells] for kind, cells in _CELLS.items()}
 DISTRIBUTIONS = {"histogram", "timer"}
 _SHARES = tuple(QUANTILES.values())
@@ -126,7 +130,7 @@ class PartialSum:
     @property
     def lost(self) -> bool:
         """Whether an extreme has to be found again among all lives."""
-        return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
+        return any(self.cells[place].lost for place in _EXTREMES[self.kind])  # type: ignore[union-attr]  # extremes
 
     def rescan(self, contributions: Iterable[Contribution], others: Iterable[PartialSum] = ()) -> None:
         """Find lost extremes again among the contributions of all lives and the partial sums `others`."""

@@ -89,7 +89,7 @@ def test_the_same_points_as_without_a_memory(steps: list[tuple[list[pb.Metric], 
 
 
 def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second export of a process costs a fraction: neither the record nor its metrics are read one by one again."""
+    """The third export of a process costs a fraction: neither the record nor its metrics are read one by one again."""
 
     def export(value: int) -> bytes:
         times = BEGIN_NS, BEGIN_NS + value
@@ -101,13 +101,14 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
-        found = [(one.resource.instance, decode.snapshots(one, BEGIN_NS // 1_000_000, 10)) for one in read]
+        found = [(one.resource.instance, decode.snapshots(one, "shop", BEGIN_NS // 1_000_000, 10)) for one in read]
         return [(name, one.rejected, [[*metrics] for _, metrics, _ in one.snapshots]) for name, one in found]
 
-    first = snapshots(5)
+    snapshots(3)
+    second = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)
     monkeypatch.setattr(decode, "_parsed", None)
-    assert first == [
+    assert second == [
         ("unknown", [], [[Gauge(name="g", value=2.5)], [Counter(name="n", count=5)]]),
         ("unknown", [], [[Counter(name="m", count=5)]]),
     ]
@@ -142,7 +143,7 @@ def test_what_is_kept_is_limited_in_bytes(what: str, monkeypatch: pytest.MonkeyP
                 elif what == "resource":
                     one.resource.attributes.extend(attributes(k=text))
                 for resource in decode.read(encode(one)):
-                    decode.snapshots(resource, BEGIN_NS // 1_000_000, 10)
+                    decode.snapshots(resource, "shop", BEGIN_NS // 1_000_000, 10)
                 del one, resource
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] < 400_000
@@ -171,7 +172,7 @@ def _size(size: int) -> bytes:
 
 
 def test_the_order_of_the_fields_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Collector writes the last field of each message first. Its records are known the second time, too."""
+    """The Collector writes the last field of each message first. Its records are known the third time, too."""
 
     def export(value: int) -> bytes:
         times = BEGIN_NS, BEGIN_NS + value
@@ -187,6 +188,7 @@ def test_the_order_of_the_fields_makes_no_difference(monkeypatch: pytest.MonkeyP
         return scope.read(raw) if isinstance(scope, KnownScope) else decode._scopes.read(scope, raw)
 
     assert export(5) != encode(*pb.MetricsData.FromString(export(5)).resource_metrics)
+    metrics_of(export(3))
     metrics_of(export(5))
     monkeypatch.setattr(decode, "_parsed", None)
     tags = {"a": "1"}
@@ -199,8 +201,30 @@ def test_a_scope_with_exemplars_is_not_kept() -> None:
     point.exemplars.add(time_unix_nano=BEGIN_NS, as_int=5)
     one, known = scope(counter("n", point)), KnownScopes()
     check(known, one)
+    check(known, one)
     assert known.find(one.SerializeToString()) is None
     assert known._bytes == 0
+
+
+@pytest.mark.parametrize("what", ["scope", "name", "tag"])
+def test_a_scope_is_kept_when_it_comes_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that a publisher makes up leave nothing, and do not cost what finding them again would take."""
+    monkeypatch.setattr(scopes, "MAX_SEEN", 5)
+    known = KnownScopes()
+
+    def made(n: int) -> pb.ScopeMetrics:
+        text = f"text-{n}"
+        tags = attributes(k=text if what == "tag" else "")
+        one = scope(counter(text if what == "name" else "n", number(n, attributes=tags)))
+        one.scope.name = text if what == "scope" else ""
+        return one
+
+    for n in range(9):
+        check(known, made(n))
+        assert known.find(made(n).SerializeToString()) is None
+    assert known._bytes == 0
+    check(known, made(8))
+    assert known.find(made(8).SerializeToString()) is not None
 
 
 STREAMS = ["a", "b", "c", "d", "e", "f"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.fuzz import examples
+from support.kept import require_as_new
 from support.otlp import (
     APP,
     BEGIN_MS,
@@ -206,9 +207,9 @@ def record(*metrics: pb.Metric, **resource: Any) -> bytes:
     return encode(resource_metrics(metrics, **(SCRAPED | resource)))
 
 
-def at(value: float, start: float, time: float) -> bytes:
-    """Return a record with a counter, as the Collector scraped it at this second."""
-    return record(counter("requests", number(value, ns(start), ns(time))))
+def at(value: float, start: float, time: float, names: Sequence[str] = ("requests",)) -> bytes:
+    """Return a record with counters, as the Collector scraped it at this second."""
+    return record(*(counter(name, number(value, ns(start), ns(time))) for name in names))
 
 
 def newest_sums(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
@@ -245,6 +246,7 @@ def summed(*values: bytes, partitions: int = 1) -> dict[tuple[str, str], dict[st
     [state] = restore(latest).states
     found = newest_sums(table)
     assert newest_sums(Table(state, SETTINGS)) == found
+    require_as_new(table)
     return found
 
 
@@ -323,16 +325,8 @@ def test_too_many_buckets_are_merged_as_by_verify() -> None:
     buckets = pb.ExponentialHistogramDataPoint.Buckets(offset=3, bucket_counts=[1] * 5000)
     times = {"start_time_unix_nano": ns(0), "time_unix_nano": ns(10)}
     point = pb.ExponentialHistogramDataPoint(count=5000, sum=1.0, scale=8, positive=buckets, **times)
-    found = summed(
-        record(
-            pb.Metric(
-                name="x",
-                exponential_histogram=pb.ExponentialHistogram(
-                    data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-                ),
-            )
-        )
-    )
+    histogram = pb.ExponentialHistogram(data_points=[point], aggregation_temporality=CUMULATIVE)
+    found = summed(record(pb.Metric(name="x", exponential_histogram=histogram)))
     assert found["histogram", "x"]["count"] == 5000
     assert "p50" in found["histogram", "x"]
 
@@ -351,16 +345,17 @@ def from_rows(table: Table) -> Table:
     return Table(restore(latest).states[0], SETTINGS)
 
 
+@pytest.mark.parametrize("names", [["requests"], ["errors", "requests"]])
 @pytest.mark.parametrize("again", [lambda table: table, stored, from_rows])
-def test_a_count_below_its_baseline_counts_nothing(again: Callable[[Table], Table]) -> None:
+def test_a_count_below_its_baseline_counts_nothing(again: Callable[[Table], Table], names: list[str]) -> None:
     """A tombstone removes the counts, not the baselines. The next points of the stream may have any count."""
     table = Table(State(), SETTINGS)
-    values = [(b"target:80", value) for value in (at(1000, 10, 10), at(1010, 10, 20), None)]
+    values = [(b"target:80", value) for value in (at(1000, 10, 10, names), at(1010, 10, 20, names), None)]
     run(table, [Record(TOPIC, 0, n, APPEND_MS, *one) for n, one in enumerate(values)])
     for second, value, counted in ((30, 500, 0), (31, 600, 0), (32, 1020, 20), (33, 1021, 21)):
-        run(table, [Record(TOPIC, 0, second, APPEND_MS, None, at(value, 10, second))])
+        run(table, [Record(TOPIC, 0, second, APPEND_MS, None, at(value, 10, second, names))])
         table = again(table)
-        assert newest_sums(table) == {("counter", "requests"): {"count": counted}}
+        assert newest_sums(table) == {("counter", name): {"count": counted} for name in names}
 
 
 @pytest.mark.parametrize("sum_tags", [SumTags(), SumTags(drop=("pod",))])

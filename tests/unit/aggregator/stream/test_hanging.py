@@ -168,17 +168,30 @@ def test_a_step_of_the_combiner_is_published(lost: list[Place]) -> None:
     assert counts[-1] == 16
 
 
-def test_a_loop_that_goes_on_without_its_markers_begins_again_with_the_next_epoch() -> None:
-    """The broker was killed and is back before the next step, which publishes no sum. Readers of the sums wait."""
+@pytest.mark.parametrize(("away_s", "seconds"), [(0, 2), (3, 20)])
+def test_a_loop_that_goes_on_without_its_markers_begins_again_with_the_next_epoch(away_s: int, seconds: int) -> None:
+    """The broker was killed and is back before the next step, which publishes no sum. Readers of the sums wait.
+
+    After a commit that takes long the loop looks at once.
+    """
     direct = Direct()
     direct.feed(5)
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
     direct.lost = [AGG]
     direct.feed(6)
-    loop.run_epoch(direct.store, (1, 1), 2)
+
+    def fail(request: str) -> None:
+        if request.startswith("commit") and direct.lost:
+            direct.pass_time(away_s)
+        elif request.startswith("open"):
+            direct.lost = []
+
+    direct.fail = fail
+    restarts = loop.run_epoch(direct.store, (1, 1), seconds).restarts
     direct.lost = []
-    assert loop.run_epoch(direct.store, (1, 2), 20).restarts == 1
+    assert restarts + loop.run_epoch(direct.store, (1, 2), 20).restarts == 1
+    assert restarts == (away_s > 0)
     require_visible(direct, ROWS, AGG)
     assert [json.loads(value)["count"] for value in direct.values()] == [5, 6, 6]
 

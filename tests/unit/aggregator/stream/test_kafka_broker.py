@@ -24,12 +24,13 @@ from tallystream_aggregator.stream.broker import (
     RejectedError,
     StoppedError,
     UnavailableError,
+    bounds_of,
 )
 from tallystream_aggregator.stream.kafka import broker as kafka
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.positions import lowest
-from tallystream_aggregator.stream.reading import committed_records, read_range
+from tallystream_aggregator.stream.reading import read_range
 
 A, B = Place("in", 0), Place("in", 1)
 
@@ -162,7 +163,7 @@ def written(number: int) -> Direct:
 def test_a_range_ends_before_its_end() -> None:
     """A marker, and records after the range, are left out."""
     direct = written(3)
-    assert [record[0] for record in committed_records(direct.broker, ROWS)] == [0, 1, 2]
+    assert [record[0] for record in read_range(direct.broker, ROWS, bounds_of(direct.broker, ROWS))] == [0, 1, 2]
     assert [record[0] for record in read_range(direct.broker, ROWS, Bounds(1, 2, 2))] == [1]
 
 
@@ -193,10 +194,10 @@ def test_a_partition_that_sends_nothing_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SimulatedSource, "read", read)
     began_s = direct.monotonic()
     with pytest.raises(BrokerError, match="sends nothing"):
-        list(committed_records(direct.broker, ROWS))
+        list(read_range(direct.broker, ROWS, bounds_of(direct.broker, ROWS)))
     assert 5 < direct.monotonic() - began_s < 20
     with pytest.raises(StoppedError):
-        list(committed_records(direct.broker, ROWS, lambda: True))
+        list(read_range(direct.broker, ROWS, bounds_of(direct.broker, ROWS), lambda: True))
 
 
 PLACES = st.sampled_from([METRICS, ROWS])

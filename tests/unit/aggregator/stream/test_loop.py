@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -10,7 +12,7 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import key_of, newest_row
 from tallystream_aggregator.stream.restore import MissingRowsError
@@ -163,6 +165,18 @@ def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(abo
     assert newest_row(direct.broker, ROWS, 0) == newest
 
 
+def test_positions_that_are_replaced_while_they_are_searched_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction may remove the newest row of a moment ago. A table must not begin beside one that is published."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    assert newest_row(direct.broker, ROWS, 7) is None
+    bounds, older = direct.broker.bounds, [Bounds(0, 1, 1)]
+    monkeypatch.setattr(direct.broker, "bounds", lambda places: {ROWS: older.pop()} if older else bounds(places))
+    with pytest.raises(BrokerError, match="it grows while it is searched"):
+        newest_row(direct.broker, ROWS, 0)
+
+
 def test_positions_of_another_version_stop_the_loop() -> None:
     """An older row before them would be a wrong begin."""
     direct = Direct()
@@ -207,6 +221,44 @@ def test_a_loop_does_not_go_on_after_a_stop() -> None:
     direct.feed(1)
     loop.run_between(direct.after(30))
     assert direct.published() == {METRICS: 0}
+
+
+@pytest.mark.parametrize("waits", ["record", "next step", "backlog", "outage", "transaction"])
+def test_a_stop_is_noticed_within_a_moment(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the loop waits for, and in the middle of a step."""
+    monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
+    direct = Direct()
+    loop = direct.loop(spacing_s=60 if waits == "next step" else 0.1)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    stop_s = direct.monotonic() + 20.05
+    if waits == "transaction":
+        epoch = direct.cluster.open_writer("other") or 0
+        direct.cluster.add_partitions("other", epoch, [ROWS])
+        direct.cluster.produce("other", epoch, ROWS, [(b"key", b"value")])
+    elif waits != "record":
+        direct.feed(1)
+
+    def fail(request: str) -> None:
+        if waits == "outage" and "write" in request:
+            raise UnavailableError(f"{request} failed")
+        if waits == "backlog" and request == "read":
+            direct.pass_time(0.1)
+            direct.feed(1, 2)
+
+    direct.fail, loop._stopped = fail, lambda: direct.monotonic() >= stop_s
+    assert loop.run_epoch(direct.store, (1, 1), 600).stopped
+    assert direct.monotonic() - stop_s < 0.3
+
+
+def test_a_loop_that_begins_again_frees_its_table_first() -> None:
+    """Two would need twice the memory."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    table = ref(loop._table)
+    loop.close()
+    gc.collect()
+    assert table() is None
 
 
 def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:

@@ -19,6 +19,7 @@ from tallystream_aggregator.stream.positions import LoopId, PositionsRow, by_pla
 from tallystream_aggregator.stream.restore import LoopSettings, MissingRowsError, ReplayError, Restorer, read_to
 from tallystream_aggregator.table import State, Table, TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.times import DAY_MS
 
 OTHER = Place("metrics", 1)
 
@@ -239,6 +240,20 @@ def test_a_topic_that_was_read_as_json_is_named_as_otlp_after_a_kill(from_rows: 
     assert direct.published() == positions(2)
     assert len(direct.values("metrics-dead")) == 1
     assert [b'"count":5' in value for value in direct.values()] == [True]
+
+
+def test_no_replay_begins_before_the_table_forgets_after_another_time() -> None:
+    """It would forget other lives. A table that begins again from its rows keeps that begin."""
+    direct, begins = Direct(), list[int]()
+    for days, store in ((7, direct.store), (8, direct.store), (8, direct.store), (8, Batch(0)), (9, direct.store)):
+        direct.table = limited(2**31, forget_after_ms=days * DAY_MS)
+        direct.feed(days)
+        direct.loop().run_epoch(store, (len(begins) + 1, 0), 1)
+        row = newest_row(direct.broker, ROWS, 0)
+        assert row is not None
+        begins.append(row.replay_since)
+    assert begins[0] == 1
+    assert begins[0] < begins[1] == begins[2] == begins[3] < begins[4]
 
 
 @pytest.mark.parametrize("from_rows", [False, True])

@@ -215,9 +215,28 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     bounds = table.cluster.bounds(table.cluster.places(TOPICS.table, TOPICS.agg))
     assert all(found.stable == found.end for found in bounds.values())
     table.stopped = False
+    with pytest.raises(FencedError, match="a newer task has it"):  # the tasks of before have ended for good
+        table.loop().run_epoch(Batch(0), (1, 9), 1)
     table.feed_tagged(b"app-1", "0", 7)
     table.run()
     assert table.sums == {"0": 7, "1": 10, "2": 100}
+
+
+def test_a_rebuild_without_its_markers_is_not_ended_by_a_loop() -> None:
+    """A loop sees a part of it. It waits, and then names what ends the transaction as a whole."""
+    table = Changed()
+
+    def fail(request: str) -> None:
+        if request == f"commit {LEASE}":
+            table.lost = [ROWS]
+
+    table.fail = fail
+    table.change(sum_tags=DROP)
+    table.flush()
+    table.lost = ()
+    with pytest.raises(TallystreamError, match="abort --topic metrics-table --partition 0"):
+        table.loop().run_epoch(Batch(0), (table.cluster.now_ms, 9), 600)
+    assert table.visible() == Layout()
 
 
 def test_a_stop_before_the_first_claim_fences_nobody() -> None:

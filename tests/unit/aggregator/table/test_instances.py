@@ -122,6 +122,17 @@ def test_rule_13_a_killed_instance_that_starts_again_is_living(few: int, monkeyp
     assert published(topic) is None
 
 
+@pytest.mark.parametrize("few", [0, 100])
+def test_rule_13_a_life_that_is_forgotten_is_not_living(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has noticed before that it was silent. The instance has ended with its other life."""
+    monkeypatch.setattr(lives, "FEW_LIVES", few)
+    topic, at = Topic().snapshot(), 8 * DAY_MS
+    with topic.one_step():
+        topic.snapshot(life=new_ulid(BEGIN_MS + at), at=at, final=True)
+        pass_time(topic, at)
+    assert published(topic) == (0, 1, 0)
+
+
 def test_rule_13_the_last_record_decides() -> None:
     """Of two lives of an instance that stopped, the one with the later record says whether it ended."""
     topic = Topic()

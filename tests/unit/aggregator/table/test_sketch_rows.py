@@ -61,7 +61,7 @@ USUAL = [(life, "usual", [[1.0, 0.0], [2.0], [0.0, 3.0]]) for life in range(len(
 
 
 @examples(25)
-@example(steps=[USUAL, USUAL * 2], many=1)
+@example(steps=[USUAL, USUAL * 2, USUAL[:1]], many=1)
 @given(
     steps=st.lists(
         st.lists(
