@@ -57,9 +57,10 @@ class Columns:
         self._timers = [place for place, kind in enumerate(kinds) if kind == "timer"]
         self.number = 3 * size + len(_RATES) * len(self._timers)
         self.sums, self.extremes, self.rates = range(size), range(size, 3 * size), range(3 * size, self.number)
-        self._floats, self._zeros = Struct(f"{self.number}d"), Struct(f"{size}q")
-        self._extremes = Struct(f"{2 * size}d")
-        self._nothing = self._floats.pack(*[_UNKNOWN.get(self.field(at)[1], 0.0) for at in range(self.number)])
+        zeros = Struct(f"{size}q")
+        self._pack_zeros, self._unpack_zeros = zeros.pack, zeros.unpack
+        self._pack, self._unpack_extremes = Struct(f"{self.number}d").pack, Struct(f"{2 * size}d").unpack_from
+        self._nothing = self._pack(*[_UNKNOWN.get(self.field(at)[1], 0.0) for at in range(self.number)])
 
     def field(self, at: int) -> tuple[int, int]:
         """Return the place of the distribution that has a column, and that of the field among its values."""
@@ -99,12 +100,12 @@ class Columns:
         if row is None:
             return None
         grid, buckets, zeros = row
-        packed_zeros = self._zeros.pack(*zeros) if any(zeros) else b""
-        return Distributions(grid.packed, buckets, self._floats.pack(*values), packed_zeros)
+        packed_zeros = self._pack_zeros(*zeros) if any(zeros) else b""
+        return Distributions(grid.packed, buckets, self._pack(*values), packed_zeros)
 
     def widens(self, old: Distributions, new: Distributions) -> bool:
         """Tell whether no extreme is narrower than before."""
-        size, unpack = self.size, self._extremes.unpack_from
+        size, unpack = self.size, self._unpack_extremes
         before, after = unpack(old.values, 8 * size), unpack(new.values, 8 * size)
         return all(map(le, after[:size], before[:size])) and all(map(ge, after[size:], before[size:]))
 
@@ -128,7 +129,7 @@ class Columns:
 
     def zeros(self, of: Distributions | None) -> Sequence[int]:
         """Return how many zeros each sketch has."""
-        return self._zeros.unpack(of.zeros) if of is not None and of.zeros else (0,) * self.size
+        return self._unpack_zeros(of.zeros) if of is not None and of.zeros else (0,) * self.size
 
     def table(self, values: Iterable[bytes | None]) -> NDArray[np.float64]:
         """Return the values of several lives as a table. None stands for a life without any."""
