@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 15.0
 MIN_EVERY_S, MAX_EVERY_S = 1.0, 120.0
-LATE = 4
-"""An alert ends when it is not posted again for so many times the seconds between two posts."""
+"""An Alertmanager ends an alert that it has not received again for `resolve_timeout`, five minutes by default."""
 
 _NO_LAG = Problem("No lag has been collected", "The store has no round of the lag collector.", "collector-down")
 
@@ -70,23 +69,22 @@ class AlertSettings:
 
 
 class Alerts:
-    """The alerts that fire, by their labels.
+    """The alerts that fire, and those that have ended and that the webhook does not know yet, by their labels.
 
-    One fires when its problem has lasted as long as the rule says, by `since_ms` or by the readings. As in Prometheus,
-    it says when it ends if it is not posted again: after `LATE` readings, which are `every_s` seconds apart. If that is
-    None, there is one reading: a problem without `since_ms` fires at once, and the receiver decides when it ends.
+    One fires when its problem has lasted as long as the rule says, by `since_ms` or by the readings. If these are not
+    `repeated`, a problem without `since_ms` fires at once.
     """
 
-    def __init__(self, every_s: float | None) -> None:
-        self._every_s = every_s
+    def __init__(self, *, repeated: bool = True) -> None:
+        self._repeated = repeated
         self._pending: dict[frozenset[tuple[str, str]], int] = {}
-        self._begun: dict[frozenset[tuple[str, str]], str] = {}
+        self._firing: dict[frozenset[tuple[str, str]], dict[str, Any]] = {}
+        self._ended: dict[frozenset[tuple[str, str]], dict[str, Any]] = {}
 
     def update(self, found: Iterable[Problem], now_ms: int) -> list[dict[str, Any]]:
-        """Return the alerts after a reading. One that began earlier keeps its begin."""
-        before, self._begun = self._begun, {}
+        """Return all alerts after a reading. One that began earlier keeps its begin; an ended one has an end."""
+        before, self._firing = self._firing, {}
         pending, self._pending = self._pending, {}
-        firing: dict[frozenset[tuple[str, str]], dict[str, Any]] = {}
         for problem in found:
             if not problem.has_alert:
                 continue
@@ -94,15 +92,19 @@ class Alerts:
             key = frozenset(alert["labels"].items())
             first_ms = now_ms if problem.since_ms is None else min(now_ms, problem.since_ms)
             self._pending[key] = min(first_ms, pending.get(key, first_ms))
-            waits = self._every_s is not None or problem.since_ms is not None
+            waits = self._repeated or problem.since_ms is not None
             if key in before or not waits or now_ms - self._pending[key] >= alert_rules()[problem.slug].for_s * 1000:
-                # An Alertmanager refuses an alert that ends before it begins, as after the clock was set back.
-                self._begun[key] = min(before.get(key, alert["startsAt"]), _time(now_ms))
-                firing.setdefault(key, alert | {"startsAt": self._begun[key]} | self._end(now_ms))
-        return [*firing.values()]
+                begun = before.pop(key, None)
+                self._firing.setdefault(key, alert if begun is None else alert | {"startsAt": begun["startsAt"]})
+                self._ended.pop(key, None)
+        for key, alert in before.items():
+            # An Alertmanager refuses an alert that ends before it begins, as after the clock was set back.
+            self._ended[key] = alert | {"endsAt": max(_time(now_ms), alert["startsAt"])}
+        return [*self._firing.values(), *self._ended.values()]
 
-    def _end(self, now_ms: int) -> dict[str, str]:
-        return {} if self._every_s is None else {"endsAt": _time(now_ms + round(LATE * self._every_s * 1000))}
+    def accepted(self) -> None:
+        """Record that the webhook has the alerts."""
+        self._ended.clear()
 
 
 def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> int:
@@ -116,7 +118,7 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
         ConfigError: the store's settings can't work.
         TallystreamError: with `once`, the webhook did not take the alerts.
     """
-    alerts, found, failed = Alerts(None if settings.once else settings.every_s), list[Problem](), False
+    alerts, found, failed = Alerts(repeated=not settings.once), list[Problem](), False
     with stop_on_signals() as stop:
         while True:
             now_ms, code, away = round(clock() * 1000), GOOD, list[Problem]()
@@ -127,6 +129,7 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
                 code, away = UNKNOWN, [_unreadable(error)]
             try:
                 _post(settings.webhook, alerts.update([*away, *found], now_ms))
+                alerts.accepted()
                 if failed:
                     log.warning("the webhook takes the alerts again")
                 failed = False

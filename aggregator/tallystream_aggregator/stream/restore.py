@@ -94,7 +94,6 @@ class Restorer:
         """Return an empty table at the positions at which it begins."""
         state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._settings.sum_tags)
         table = Table(state, self._settings.table)
-        table.change_settings(self._settings.table)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)

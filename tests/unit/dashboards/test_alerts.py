@@ -67,24 +67,29 @@ def fill(store: StoreSettings, rounds: Rounds, seconds: range, committed: Callab
     assert write(store, points) == 0
 
 
-def test_a_group_that_has_stopped_fires(store: StoreSettings) -> None:
-    """It is posted in each round as Alertmanager's API takes it, with the time of its end. SIGTERM ends the command.
+def test_a_group_that_has_stopped_fires_and_ends(store: StoreSettings) -> None:
+    """It is posted in each round as Alertmanager's API takes it, and once more with its end. SIGTERM ends the command.
 
     The name and the labels are those of the rule for Prometheus.
     """
-    fill(store, Rounds(), range(301), lambda second: min(second, 100) * 1_000)
+    rounds, now_s = Rounds(), 300
+    fill(store, rounds, range(301), lambda second: min(second, 100) * 1_000)
 
     def on_post(number: int) -> int:
-        if number == 2:
+        nonlocal now_s
+        if number == 1:
+            now_s = 600
+            fill(store, rounds, range(301, 601), lambda second: second * 1_000)
+        else:
             os.kill(os.getpid(), signal.SIGTERM)
         return 200
 
     webhook = Alertmanager(on_post)
     with webhook.stub as stub:
-        assert run(settings(store, stub, every_s=1.0), clock=lambda: NOW_MS / 1000 + 300) == 0
+        assert run(settings(store, stub, every_s=1.0), clock=lambda: NOW_MS / 1000 + now_s) == 0
     first = webhook.requests[0]
     assert (first.method, first.path, first.headers["content-type"]) == ("POST", "/api/v2/alerts", "application/json")
-    (firing,), (again,) = webhook.alerts
+    (firing,), (ended,) = webhook.alerts
     assert firing["labels"] == {
         "alertname": "TallystreamLagStatus",
         "severity": "critical",
@@ -95,8 +100,8 @@ def test_a_group_that_has_stopped_fires(store: StoreSettings) -> None:
     assert "What to do: Run tallystream lag with the group's name" in firing["annotations"]["description"]
     assert firing["annotations"]["runbook_url"].endswith("#lag-status")
     assert "2023-11-14T22:15:00" < firing["startsAt"] < "2023-11-14T22:18:20"
-    assert firing["endsAt"] == "2023-11-14T22:18:24.000Z"
-    assert again == firing
+    assert "endsAt" not in firing
+    assert ended == firing | {"endsAt": "2023-11-14T22:23:20.000Z"}
 
 
 def test_nothing_is_posted_if_everything_is_well(store: StoreSettings) -> None:
@@ -144,44 +149,46 @@ def test_what_was_not_taken_is_posted_again(store: StoreSettings) -> None:
     with webhook.stub as stub:
         assert run(settings(store, stub, every_s=1.0)) == 0
     (refused,), (taken,) = webhook.alerts
-    assert refused == taken | {"endsAt": refused["endsAt"]}
+    assert refused == taken
 
 
-def test_an_alert_that_is_not_posted_again_ends() -> None:
-    """It keeps its begin while its words change, and ends four posts later, as in Prometheus."""
-    alerts = Alerts(30.0)
+def test_an_end_is_posted_until_it_is_taken() -> None:
+    """An alert keeps its begin while its words change. If it fires again before its end is taken, it has none."""
+    alerts = Alerts()
     (first,) = alerts.update([behind("a")], NOW_MS)
     (changed,) = alerts.update([behind("a", "It is later.")], NOW_MS + 60_000)
     assert changed["startsAt"] == first["startsAt"] == "2023-11-14T22:11:19.000Z"
     assert changed["annotations"]["description"].startswith("It is later. What to do: ")
-    assert (first["endsAt"], changed["endsAt"]) == ("2023-11-14T22:15:20.000Z", "2023-11-14T22:16:20.000Z")
-    assert alerts.update([], NOW_MS + 120_000) == []
-    (again,) = alerts.update([behind("b"), behind("b")], NOW_MS + 180_000)
-    assert again["labels"]["group"] == "b"
+    for now_ms in (NOW_MS + 120_000, NOW_MS + 180_000):
+        assert alerts.update([], now_ms) == [changed | {"endsAt": "2023-11-14T22:15:20.000Z"}]
+    assert "endsAt" not in alerts.update([behind("a")], NOW_MS + 240_000)[0]
+    assert len(alerts.update([behind("b")], NOW_MS + 300_000)) == 2
+    alerts.accepted()
+    assert [one["labels"]["group"] for one in alerts.update([behind("b")], NOW_MS + 360_000)] == ["b"]
 
 
 def test_an_alert_does_not_end_before_it_began() -> None:
     """The clock may be set back."""
-    alerts, rejected = Alerts(30.0), Problem("Rejected", "They are.", "dead-letters", since_ms=NOW_MS + 9000)
-    alerts.update([rejected], NOW_MS)
-    (firing,) = alerts.update([rejected], NOW_MS + 600_000)
-    (back,) = alerts.update([rejected], NOW_MS - 3_600_000)
-    assert firing["startsAt"] == "2023-11-14T22:13:20.000Z"
-    assert (back["startsAt"], back["endsAt"]) == ("2023-11-14T21:13:20.000Z", "2023-11-14T21:15:20.000Z")
+    alerts = Alerts(repeated=False)
+    (ahead,) = alerts.update([Problem("Rejected", "They are.", "dead-letters", since_ms=NOW_MS + 9000)], NOW_MS)
+    assert ahead["startsAt"] == "2023-11-14T22:13:20.000Z"
+    (ended,) = alerts.update([], NOW_MS - 60_000)
+    assert ended["endsAt"] == ended["startsAt"]
 
 
 def test_an_alert_fires_after_the_time_of_its_rule() -> None:
     """It begins when its problem did, as far as that is known, else with the first reading of it in a row."""
-    alerts = Alerts(30.0)
+    alerts = Alerts()
     assert alerts.update([OUTDATED], NOW_MS) == []
     assert alerts.update([OUTDATED], NOW_MS + 29_000) == []
     (firing,) = alerts.update([OUTDATED], NOW_MS + 30_000)
     assert firing["labels"]["alertname"] == "TallystreamLagCollectorDown"
     alerts.update([], NOW_MS + 60_000)
+    alerts.accepted()
     assert alerts.update([OUTDATED], NOW_MS + 61_000) == []
     late = Problem("Group a is late", "It is.", "lag-seconds", since_ms=NOW_MS)
-    for every_s in (30.0, None):
-        alerts = Alerts(every_s)
+    for repeated in (True, False):
+        alerts = Alerts(repeated=repeated)
         assert alerts.update([late], NOW_MS + 119_000) == []
         assert len(alerts.update([late], NOW_MS + 120_000)) == 1
 
@@ -248,7 +255,7 @@ def test_a_sum_that_grew_steadily_and_has_stopped(
 def test_what_has_no_rule_is_no_alert() -> None:
     """The page shows that a group is WARN, or was not read, and no rule fires on it."""
     without = Problem("Group a is WARN", "It is late.", "lag-seconds", has_alert=False)
-    (alert,) = Alerts(None).update([without, OUTDATED], NOW_MS)
+    (alert,) = Alerts(repeated=False).update([without, OUTDATED], NOW_MS)
     assert alert["labels"]["alertname"] == "TallystreamLagCollectorDown"
     assert alert["startsAt"] == "2023-11-14T22:13:20.000Z"
 
