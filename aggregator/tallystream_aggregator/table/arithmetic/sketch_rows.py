@@ -193,6 +193,8 @@ class Grids:
         if counts is not None and list(map(operator.add, grid.values(row), zeros)) != counts:
             return None
         if grid is not newest:
+            if newest is None and len(self._newest) >= _MAX_GRIDS:
+                self._newest = {}
             self._newest[key] = self._add(grid)
         return grid, row, zeros
 
