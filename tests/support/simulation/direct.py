@@ -16,7 +16,7 @@ from support.simulation.system import TOPICS
 from tallystream_aggregator.stream.broker import Place, Positions
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.loop import ShardLoop
-from tallystream_aggregator.stream.positions import LoopId, by_place, key_of, newest_in
+from tallystream_aggregator.stream.positions import LoopId, by_place, newest_in
 from tallystream_aggregator.stream.restore import LoopSettings
 from tallystream_aggregator.table import TableSettings
 
@@ -102,7 +102,9 @@ class Direct:
         self.flush()
         partition = self.cluster.partition(place)
         entries = [entry[:4] for entry in partition.committed(partition.start, partition.end)]
-        rows = [row for row in (newest_in([entry], key_of(shard)) for entry in entries) if row is not None]
+        rows = [
+            row for row in (newest_in([entry], b'["positions",%d]' % shard) for entry in entries) if row is not None
+        ]
         if rows and rows[0].step == 1:  # none was deleted, or compacted
             assert [row.step for row in rows] == list(range(1, len(rows) + 1))
             assert [row.claim for row in rows] == sorted(row.claim for row in rows)

@@ -134,6 +134,28 @@ def test_a_part_of_a_step_that_was_aborted_is_never_published(caplog: pytest.Log
     assert json.loads(direct.values()[-1])["count"] == 6
 
 
+def test_sums_of_a_step_that_was_aborted_are_never_published(caplog: pytest.LogCaptureFixture) -> None:
+    """They include records after the published positions."""
+    direct = Direct()
+    direct.feed(5)
+    direct.loop().run_epoch(Batch(0), (1, 0), 1)
+    (key, value), *_ = direct.records(TOPICS.agg)
+    assert value is not None
+    later = value.replace(b'{"0":0}', b'{"0":1}')
+    assert later != value
+    cluster, epoch = direct.cluster, direct.cluster.open_writer(WRITER) or 0
+    cluster.add_partitions(WRITER, epoch, [AGG])
+    cluster.produce(WRITER, epoch, AGG, [(key, later)])
+    direct.lost = [AGG]
+    cluster.end(WRITER, epoch, "abort")
+    direct.flush()
+    direct.lost = []
+    direct.loop().run_epoch(Batch(0), (1, 2), 60)
+    require_visible(direct, AGG)
+    assert "lost the markers of a step in metrics-agg:0; it is aborted" in caplog.text
+    assert later not in direct.values()
+
+
 def test_a_dead_letter_without_its_marker_is_that_of_the_shard_of_its_record() -> None:
     """All shards write them. It becomes visible with that shard's next step."""
     direct = Direct(shards=2)

@@ -129,11 +129,11 @@ def test_the_last_record_of_each_leader_is_marked(consumer: FakeConsumer, monkey
     monkeypatch.setattr(kafka_source, "MAX_CONSUMED", 3)
     epochs = (1, 1, 1, 1, 2, 2, 4, 5)
     queue = [led(A, offset, epoch) for offset, epoch in enumerate(epochs)]
-    for places in ([A], [A, B]):
-        source_ = source(*places)
-        consumer.queue = [*queue[:2], *([led(B, 0, 7)] if B in places else []), *queue[2:]]
+    for others in ([], [B], [OTHER]):
+        source_ = source(A, *others)
+        consumer.queue = [*queue[:2], *(led(other, 0, 7) for other in others), *queue[2:]]
         found = {chunk.place: chunk.epoch_ends for chunk in source_.read(100, 0)}
-        assert found == {A: [(3, 1), (5, 2), (6, 4), (7, 5)]} | ({B: [(0, 7)]} if B in places else {})
+        assert found == {A: [(3, 1), (5, 2), (6, 4), (7, 5)]} | {other: [(0, 7)] for other in others}
 
 
 def test_an_end_that_moves_nothing_does_not_end_the_wait(

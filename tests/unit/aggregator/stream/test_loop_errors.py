@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
+from support.simulation.broker import BEGIN_MS
 from support.simulation.direct import METRICS, Direct
+from tallystream.ulid import new_ulid
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream.broker import BrokerError, Place, UnavailableError
@@ -155,20 +155,40 @@ def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_publi
     assert any(b'"name":"n"' in value and b'"count":5' in value for value in direct.values())
 
 
-def test_a_step_ends_when_much_waits_to_be_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is in memory, and a transaction has a limited time: here it is the rows of two lives at most."""
+LIVES = [new_ulid(BEGIN_MS) for _ in range(8)]
+
+
+def snapshot(instance: int, seq: int) -> bytes:
+    """Return a snapshot of an instance with two counters."""
+    metrics = ",".join(f'{{"type":"counter","name":"{name}","count":{seq}}}' for name in "ab")
+    head = f'{{"v":1,"app":"a","life":"{LIVES[instance]}","part":0,"seq":{seq},"ts":0,"every_ms":1000'
+    return f'{head},"final":false,"metrics":[{metrics}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [("MAX_OUTPUTS", 2), ("MAX_OUTPUT_BYTES", 2 * len(snapshot(1, 2))), ("", 0)]
+)
+def test_a_step_ends_when_much_waits_to_be_published(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    """What waits is in memory, and a transaction has a limited time: here it is the rows of two lives at most.
+
+    Without that it ends when it has as many records as it may have.
+    """
     monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
-    monkeypatch.setattr(loop_module, "MAX_OUTPUTS", 2)
     direct = Direct()
+    loop = direct.loop(max_records=100 if limit else 2)
     for number in range(8):
-        direct.feed(1, key=b"app-%d" % number)
-    loop = direct.loop(max_records=100)
-    direct.broker.source, source = lambda **_: one_by_one, direct.broker.source()
-    one_by_one = SimpleNamespace(
-        assign=source.assign, read=lambda _, timeout_s: source.read(1, timeout_s), close=source.close
-    )
-    report = loop.run_epoch(direct.store, (1, 0), 60)
-    assert report.records == 8
+        direct.cluster.append(METRICS, b"app-%d" % number, snapshot(number, 1))
+    loop.run_epoch(direct.store, (1, 0), 60)
+    if limit:
+        monkeypatch.setattr(loop_module, limit, most)
+    for number in range(8):
+        direct.cluster.append(METRICS, b"app-%d" % number, snapshot(number, 2))
+    assert loop._open_clients is not None
+    source = loop._open_clients[1]
+    read = source.read
+    monkeypatch.setattr(source, "read", lambda _, timeout_s: read(1, timeout_s))
+    direct.requests.clear()
+    assert loop.run_epoch(direct.store, (1, 1), 60).records == 8
     assert direct.requests.count(WRITE) == 4
 
 

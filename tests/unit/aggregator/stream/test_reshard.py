@@ -17,7 +17,7 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import FencedError, Place, StoppedError
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import Layout, LoopId, visible_row
+from tallystream_aggregator.stream.positions import Layout, LoopId, newest_row, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.stream.restore import rows_of
 from tallystream_aggregator.table import rows
@@ -220,6 +220,21 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     table.feed_tagged(b"app-1", "0", 7)
     table.run()
     assert table.sums == {"0": 7, "1": 10, "2": 100}
+
+
+def test_a_stop_before_the_commit_keeps_what_the_combiner_has_published() -> None:
+    """Without its positions it would publish all sums again."""
+    table, place = Changed(), Place(TOPICS.shards, 2)
+    table.change(shards=2)
+    table.run()
+    before = newest_row(table.broker, place, 2)
+    table.stops_at = "writing"
+    with pytest.raises(StoppedError):
+        table.change()
+    after = newest_row(table.broker, place, 2)
+    assert before is not None
+    assert after is not None
+    assert (after.positions, after.shards, after.step) == (before.positions, before.shards, before.step + 1)
 
 
 def test_a_rebuild_without_its_markers_is_not_ended_by_a_loop() -> None:

@@ -79,7 +79,7 @@ written = st.tuples(st.integers(0, 1), st.sampled_from([0, 0, 1, 2 * FORGET_AFTE
 
 
 @examples(200)
-@example([(0, 0, snapshot(0, 1, "m", True)), (1, 0, snapshot(0, 1, "m"))], [False] * 7, random.Random(0))
+@example([(0, 0, snapshot(0, 1, "m")), (1, 0, snapshot(0, 1, "m", True))], [False] * 7, random.Random(0))
 @example([*MOVED, (1, 0, snapshot(1, 1, "n"))], [False] * 7, random.Random(0))
 @example([*MOVED, (1, 0, None), (1, 0, snapshot(1, 1, "n"))], [False] * 7, random.Random(0))
 @given(st.lists(written, max_size=7), st.lists(st.booleans(), min_size=7, max_size=7), chances)
