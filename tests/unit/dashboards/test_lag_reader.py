@@ -110,7 +110,7 @@ def test_a_group_is_evaluated_by_all_partitions() -> None:
     rounds = [(s, round_of(group("g", (s * 10, 500 + s * 5), (s * 5, s * 5)))) for s in range(101)]
     caught_up, middle = collected(*rounds), collected(*rounds[:51])
     assert (caught_up.lag, caught_up.rates, caught_up.catch_up) == (0, Rates(10.0, 15.0), CatchUp("now", 0.0, 0.0))
-    assert (middle.lag, middle.catch_up) == (250, CatchUp("50 s", 50.0, 50.0))
+    assert (middle.lag, middle.max_lag, middle.catch_up) == (250, 250, CatchUp("50 s", 50.0, 50.0))
 
 
 def test_a_commit_that_stays_past_the_end_is_a_warning() -> None:
