@@ -347,5 +347,6 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(topic: Topic) -> None:
 def test_the_group_has_the_positions_of_a_new_table(topic: Topic) -> None:
     """They may be lower than those of the table before. A group without members stores them."""
     for offset in (5, 0):
-        commit_offsets(clients.admin({"bootstrap.servers": topic.servers}), topic.name, {topic.place: offset})
+        with clients.metadata_consumer({"bootstrap.servers": topic.servers}, topic.name) as consumer:
+            commit_offsets(consumer, {topic.place: offset})
         assert committed(topic.servers, topic.name, topic.name) == offset

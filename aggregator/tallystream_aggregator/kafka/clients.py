@@ -63,6 +63,21 @@ def consumer(options: Mapping[str, Any]) -> Consumer:
     return _create(lambda: Consumer(dict(options), logger=log), options)
 
 
+@contextmanager
+def metadata_consumer(kafka: Mapping[str, Any], group: str = READING) -> Iterator[Consumer]:
+    """Yield a consumer that asks for partitions and offsets, and reads no records.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+    options = {**_SILENT, **kafka, "group.id": group, "enable.auto.commit": False}
+    opened = _create(lambda: Consumer(options), options)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
 def producer(options: Mapping[str, Any]) -> Producer:
     """Return a producer with librdkafka's `options`. `flush` and `poll` deliver its messages.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -173,8 +172,7 @@ class Scenario:
         # The ends with what is not committed yet: the markers of a step become visible at different times.
         ends = self._ends(topic)
         places = [TopicPartition(topic, number) for number in ends]
-        options = {"bootstrap.servers": self._servers, "group.id": group, "log_level": 0}
-        with closing(clients.consumer(options)) as consumer:
+        with clients.metadata_consumer({"bootstrap.servers": self._servers}, group) as consumer:
             self._wait_until(
                 lambda: all(one.offset >= ends[one.partition] for one in consumer.committed(places, timeout=TIMEOUT_S)),
                 f"{group} has committed the ends of {topic}: {ends}",

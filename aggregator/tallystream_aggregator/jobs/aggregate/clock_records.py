@@ -6,15 +6,15 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
-from tallystream_aggregator.kafka.producer import ProducerRecord
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.producer import TIMEOUT_S
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tallystream_aggregator.kafka.producer import RecordProducer
+    from confluent_kafka import KafkaError
+
     from tallystream_aggregator.stream.broker import Place
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,24 @@ class ClockTimer:
         return due
 
 
-def append(producer: RecordProducer, partitions: Iterable[Place]) -> None:
-    """Append a clock record with the wall clock of this process to each of `partitions`, or log why it failed.
+class ClockRecords:
+    """Appends clock records with the wall clock of this process.
 
     Delivery: at most once, or twice. A partition whose record was lost gets another one after the same time.
     """
-    value = clock_value(int(time.time() * 1000))
-    try:
-        producer.deliver(ProducerRecord(topic, CLOCK_KEY, value, partition) for topic, partition in partitions)
-    except KafkaException as error:
-        log.warning("cannot append a clock record; silent lives are found at the next record: %s", error.args[0])
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        # Not idempotent: a second clock record changes nothing.
+        self._producer = clients.producer({**kafka, "delivery.timeout.ms": int(TIMEOUT_S * 1000)})
+
+    def send(self, partitions: Iterable[Place]) -> None:
+        """Append a record to each of `partitions`, and log those that were not acknowledged since the last call."""
+        self._producer.poll(0)
+        value = clock_value(int(time.time() * 1000))
+        for topic, partition in partitions:
+            self._producer.produce(topic, value, CLOCK_KEY, partition, on_delivery=_log_failure)
+
+
+def _log_failure(error: KafkaError | None, _message: object) -> None:
+    if error is not None:
+        log.warning("cannot append a clock record; silent lives are found at the next record: %s", error)

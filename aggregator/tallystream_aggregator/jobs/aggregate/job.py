@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate import clock_records
+from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -22,7 +22,6 @@ from tallystream_aggregator.jobs.ship import ShipSettings, shipping
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.producer import RecordProducer
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
@@ -86,6 +85,7 @@ def run(settings: AggregateSettings) -> int:
             stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
+            group = stack.enter_context(clients.metadata_consumer(kafka, access.group))
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=False)
                 to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
@@ -96,8 +96,8 @@ def run(settings: AggregateSettings) -> int:
             watch = QueryWatch(
                 TableTail(source, topics, begin.shards),
                 broker=broker,
-                append_clocks=partial(clock_records.append, RecordProducer(kafka)),
-                commit_offsets=partial(commit_offsets, admin, access.group),
+                append_clocks=ClockRecords(kafka).send,
+                commit_offsets=partial(commit_offsets, group),
                 health=health,
                 otlp=settings.selection.otlp,
                 ends=ends,

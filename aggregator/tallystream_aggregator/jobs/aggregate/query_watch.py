@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.spark.epochs.query import rows_of
@@ -19,7 +19,7 @@ from tallystream_aggregator.stream.positions import by_place, by_topic, lowest, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import Consumer
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.health import Health
@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 
 GROUP = "tallystream-aggregator"
 """The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""
-
-TIMEOUT_S = 5.0
-"""The time for a commit."""
 
 WATCH_S = 0.5
 """Seconds between two looks at the ends of the partitions."""
@@ -171,14 +168,13 @@ class QueryWatch:
             self._append_clocks(self._timer.due(own, now_s))
 
 
-def commit_offsets(admin: AdminClient, group: str, positions: Positions) -> None:
-    """Commit positions to a group that has no members.
+def commit_offsets(group: Consumer, positions: Positions) -> None:
+    """Commit positions to the group of a consumer. The group has no members.
+
+    An admin client would do, but one whose request about a group got no answer can end its process (librdkafka's issue
+    4605), or answer no more.
 
     Raises:
-        KafkaException: the broker did not answer in time, or forbids it.
+        KafkaException: the commit failed.
     """
-    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(*place, at) for place, at in positions.items()])
-    done = admin.alter_consumer_group_offsets([wanted], request_timeout=TIMEOUT_S)[group].result()
-    for one in done.topic_partitions:
-        if one.error is not None:
-            raise KafkaException(one.error)
+    group.commit(offsets=[TopicPartition(*place, at) for place, at in positions.items()], asynchronous=False)
