@@ -64,6 +64,8 @@ class Advance:
 
     def change(self, change: Change) -> None:
         """Read up to where the settings of the table change, and change them."""
+        if len(change.ends) > 1:  # another number only if the ledger was deleted: then it begins there
+            self._split(len(change.ends))
         self._read(change.ends if len(change.ends) > 1 else change.ends * self.replay.shards)
         self._split(change.shards)
         self.replay.change(change.forget_after_ms, change.max_table_bytes, change.otlp)

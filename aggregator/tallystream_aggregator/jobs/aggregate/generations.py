@@ -34,6 +34,18 @@ def lease_id(topics: Topics) -> str:
     return f"{topics.prefix}tallystream-aggregator-lease"
 
 
+def newest_row(broker: Broker, place: Place, *, committed: bool = True) -> LedgerRow | None:
+    """Return the newest row of the ledger, or None if it has none.
+
+    Raises:
+        BrokerError: the broker did not answer in time, or does not know the partition.
+    """
+    for records in backwards(broker, place, bounds_of(broker, place), committed=committed):
+        if found := list(ledger.rows(value for *_, value in records)):
+            return found[-1]
+    return None
+
+
 class Generations:
     """The access of one driver to the generations of a table with so many shards.
 
@@ -110,11 +122,8 @@ class Generations:
 
     def _highest(self, *, committed: bool) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        bounds = bounds_of(self._broker, self._ledger)
-        for records in backwards(self._broker, self._ledger, bounds, committed=committed):
-            if found := list(ledger.rows(value for *_, value in records)):
-                return found[-1].generation
-        return 0
+        newest = newest_row(self._broker, self._ledger, committed=committed)
+        return 0 if newest is None else newest.generation
 
     def _commit(self, row: LedgerRow, records: Iterable[Output] = ()) -> None:
         assert self._writer is not None

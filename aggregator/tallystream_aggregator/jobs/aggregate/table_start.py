@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.generations import newest_row
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import require_append_time
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
-    from tallystream_aggregator.stream.positions import PositionsRow
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,11 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
             "%s has a table, which continues: --from is ignored; to begin a new one, delete the topics %s, %s and %s",
             *(topics.table, topics.table, topics.agg, topics.shards),
         )
-    _require_selected(positions, selection, topics)
+    otlp = positions.otlp
+    if otlp is None:  # release 0.1 has written the row
+        last = newest_row(broker, Place(topics.ledger, 0))
+        otlp = () if last is None else tuple(last.otlp)
+    _require_selected(positions.positions, otlp, selection, topics)
     shards, tags = positions.of, positions.sum_tags
     if settings.shards not in (None, shards):
         raise ConfigError(
@@ -96,9 +100,11 @@ def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Co
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags())
 
 
-def _require_selected(positions: PositionsRow, selection: Selection, topics: Topics) -> None:
-    """Require that all that the table has read is still selected, and as such: its sums include the rest forever."""
-    ends = positions.positions
+def _require_selected(ends: Offsets, known: Collection[str], selection: Selection, topics: Topics) -> None:
+    """Require that all that the table has read is still selected: its sums include the rest forever.
+
+    What it has `known` as OTLP metrics has to be selected as such.
+    """
     left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
         option = "--topic-pattern" if selection.partitions is None else "--partitions"
@@ -107,7 +113,7 @@ def _require_selected(positions: PositionsRow, selection: Selection, topics: Top
             selection.pattern or selection.partitions or selection.topic,
             f"the table on {topics.table} has read more (topic → partitions: {left}): take these in, too",
         )
-    if otlp := sorted(set(positions.otlp or ()) & ends.keys() - set(selection.otlp)):
+    if otlp := sorted(set(known) & ends.keys() - set(selection.otlp)):
         raise ConfigError(
             "--otlp-topic",
             ", ".join(selection.otlp),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
+from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.clients import Cluster
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -32,14 +36,19 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
 
 def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any) -> TableStart:
     """Return how a table begins. `published` is the newest positions row of its first shard."""
-    broker: Any = SimpleNamespace(partitions=lambda: {"metrics": [0, 1], "otlp": [0]})
+    direct = Direct()
+    direct.cluster.create(TOPICS.ledger, 1)
+    last = LedgerRow(shards=2, forget_after_ms=1, max_table_bytes=1, otlp=["otlp"])
+    direct.cluster.append(Place(TOPICS.ledger, 0), b"", ledger.encode(last))
+    broker: Any = direct.broker
+    broker.partitions = lambda: {"metrics": [0, 1], "otlp": [0]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "visible_row", lambda *_: published)
         return table_start(AggregateSettings(Cluster("b:9092"), tmp_path, **options), broker)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:
-    return PositionsRow(shard=0, claim=(1, 0), step=1, positions=topics, topics={}, otlp=("otlp",), **fields)
+    return PositionsRow(shard=0, claim=(1, 0), step=1, positions=topics, topics={}, **{"otlp": ("otlp",)} | fields)
 
 
 def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:
@@ -82,6 +91,13 @@ def test_settings_that_do_not_fit_the_table_are_refused(
     published = positions({read: {"0": 5, "1": 5}}, of=2, sum_tags=REGION)
     with pytest.raises(ConfigError, match=message):
         start(tmp_path, published, **options)
+
+
+def test_what_release_0_1_has_read_as_otlp_is_still_named(tmp_path: Path) -> None:
+    """Its positions rows do not say it, and its ledger does."""
+    published = positions({"otlp": {"0": 5}}, otlp=None)
+    with pytest.raises(ConfigError, match="add --otlp-topic otlp"):
+        start(tmp_path, published, topic_pattern=".*")
 
 
 def test_otlp_topics_that_are_still_selected_are_fine(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -92,6 +93,22 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     advance.finish([{ZERO: 4}] * 2)
     assert dict(advance.letters) == {(ZERO, 1): 1}
     assert replay.sums()[counter]["count"] == 0
+
+
+def test_a_ledger_that_begins_in_the_middle_of_a_table_has_the_shards_of_its_begin() -> None:
+    """The ledger was deleted, and the shards were apart at the next start."""
+    found: dict[int, int] = {}
+    for shard in (0, 1):
+        key = next(b"app-%d" % n for n in range(9) if crc32(b"app-%d" % n) % 2 == shard)
+        replay = Replay()
+        advance = Advance(replay, {}, {ZERO: iter([(n, BEGIN_MS + n, key, snapshot(1 + n)) for n in range(4)])})
+        for change in changes_of([row(shards=2, shard_ends=[{"metrics": {"0": 1}}, {"metrics": {"0": 3}}])]):
+            advance.change(change)
+        found[shard] = replay.sums()["shop", "counter", "n", ()]["count"]
+        advance.finish([{ZERO: 4}] * 2)
+        assert (advance.records, dict(advance.letters)) == (4, {})
+        assert replay.sums()["shop", "counter", "n", ()]["count"] == 4
+    assert found == {0: 1, 1: 3}
 
 
 # Topics.
