@@ -196,33 +196,38 @@ def _apply_stale(rows: LifeRows, life: Life, message: DecodedSnapshot, record: R
 def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     """Replace the block of a part, and the rows beside it, by the values of a newer snapshot as they are. Return True.
 
-    Return False and change nothing if that can't be: the part has no block, the snapshot has other metrics, a metric is
-    refused or was not current, a count is lower, or an extreme is narrower.
+    Return False and change no value if that can't be: the part has no block, the snapshot has other metrics, a metric
+    is refused or was not current, a count is lower, or an extreme is narrower.
     """
-    snapshot = message.snapshot
-    block = life.blocks.get(snapshot.part)
+    part, seq = message.snapshot.part, message.snapshot.seq
+    block = life.blocks.get(part)
     layout = None if block is None else rows.layouts.layout_for(block)
     counts = None if layout is None else layout.counts(message.metrics)
     if block is None or layout is None or counts is None:
         return False
-    differences = list(map(operator.sub, counts, layout.unpack(block.counts)))
+    after = None if life.baselines else layout.distributions_of(message.metrics)
+    if layout.has_columns == (after is None):
+        rows.change_columns(life, part, to_rows=after is None)
+        layout = rows.layouts.layout_for(block)
+        counts = layout.counts(message.metrics) or []
+        after = after if layout.has_columns else None
+    differences, before = list(map(operator.sub, counts, layout.unpack(block.counts))), block.distributions
     if differences and min(differences) < 0:
         return False
+    if layout.columns and before and after and not layout.columns.widens(before, after):
+        return False
     if layout.others:
-        seq, others = life.parts[snapshot.part], [life.rows[number] for number in layout.others]
+        others = [life.rows[number] for number in layout.others]
         old = [(row.values, row.sketch) for row in others]
-        metrics = layout.others_of(message.metrics)
-        after = layout.valid_sketch_row(metrics)
-        new = list(stored(metrics, have_valid_sketches=after is not None))
-        if {row.seq for row in others} != {seq} or not all(map(replaces, layout.kinds_of_others, old, new)):
+        new = list(stored(layout.others_of(message.metrics)))
+        are_current = {row.seq for row in others} == {life.parts[part]}
+        if not are_current or not all(map(replaces, layout.kinds_of_others, old, new)):
             return False
-        before = None if after is None else layout.sketch_row_of(others, rows.sums.last_sketch_row(life))
-        both = None if before is None or after is None else (before, after)
-        rows.sums.replace_current(life, layout.others, old, new, both)  # type: ignore[arg-type]  # none is refused
+        rows.sums.replace_current(life, layout.others, old, new)  # type: ignore[arg-type]  # none is refused
         for row, (values, sketch) in zip(others, new, strict=True):  # type: ignore[misc]  # none is refused
-            row.seq, row.sketch, row.values = snapshot.seq, sketch, values
-    rows.sums.add_differences(life, layout, differences)
-    block.counts = layout.pack(*counts)
+            row.seq, row.sketch, row.values = seq, sketch, values
+    rows.sums.replace_block(life, layout, differences, before, after)
+    block.counts, block.distributions = layout.pack(*counts), after
     return True
 
 

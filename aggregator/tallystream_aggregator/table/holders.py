@@ -35,7 +35,7 @@ class Holders:
 
     def __init__(self, lives: Iterable[Life], layouts: Layouts) -> None:
         self._partitions: dict[str, _Items] = defaultdict(dict)
-        self._sharing: dict[tuple[str, bytes], _Sharing] = {}
+        self._sharing: dict[tuple[str, bytes, bool], _Sharing] = {}
         self._layouts = layouts
         for life in lives:
             self.add_all(life)
@@ -50,20 +50,20 @@ class Holders:
 
     def add_block(self, life: Life, layout: Layout) -> None:
         """Note that a life has a block of this layout."""
-        key = life.partition, layout.packed
+        key = life.partition, layout.packed, layout.has_columns
         sharing = self._sharing.get(key)
         if sharing is None:
             sharing = self._sharing[key] = _Sharing()
-            self._add(life.partition, layout.counters, sharing)
+            self._add(life.partition, layout.counted, sharing)
         sharing.lives.add(life)
 
     def remove_block(self, life: Life, layout: Layout) -> None:
         """Note that a life no longer has a block of this layout."""
-        key = life.partition, layout.packed
+        key = life.partition, layout.packed, layout.has_columns
         sharing = self._sharing[key]
         sharing.lives.remove(life)
         if not sharing.lives:
-            self._remove(life.partition, layout.counters, self._sharing.pop(key))
+            self._remove(life.partition, layout.counted, self._sharing.pop(key))
 
     def add_all(self, life: Life) -> None:
         """Add all metrics of a life."""
@@ -85,11 +85,6 @@ class Holders:
                     yield item
                 else:
                     yield from item.lives
-
-    def with_row(self, number: int) -> Iterator[Life]:
-        """Yield the lives that have a row of the metric."""
-        for items in self._partitions.values():
-            yield from (item for item in items.get(number, ()) if isinstance(item, Life))
 
     def among(self, numbers: set[int], partition: str) -> set[int]:
         """Return those of `numbers` that a life of the partition has."""

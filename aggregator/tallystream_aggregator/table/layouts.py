@@ -1,9 +1,9 @@
-"""Blocks, which have the counters of a snapshot as one array, and layouts, which have the names of these counters.
+"""Blocks, which have the metrics of a snapshot as arrays, and layouts, which have the names of these metrics.
 
 If all metrics of a part's newest snapshot were accepted, its counters are a block of 8 bytes each. The next snapshot
-with the same metrics in the same order replaces the block as a whole. In every other case (another layout, a lower
-count, a tombstone) the block becomes rows first, one for each metric. Both forms have the same values, so no result
-depends on the form.
+with the same metrics in the same order replaces the block as a whole. Then its histograms and timers are columns of the
+block, too, unless one is unusual. In every other case (another layout, a lower count, a tombstone) the block becomes
+rows first, one for each metric. Both forms have the same values, so no result depends on the form.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 
 from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.counters import Counters
+from tallystream_aggregator.table.arithmetic.distributions import Columns
 from tallystream_aggregator.table.arithmetic.partial_sums import DISTRIBUTIONS
-from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRows
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.counters import SnapshotMetrics
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRow
+    from tallystream_aggregator.table.arithmetic.distributions import Distributions
     from tallystream_aggregator.table.state import Life
 
 MIN_METRICS = 2
@@ -58,25 +58,31 @@ class _Column(NamedTuple):
 class Layout:
     """The metrics of a snapshot in its order: `numbers` has their numbers, `packed` the same as bytes.
 
-    `counters` has the numbers of the counters, `others` those of the metrics of all other types, which are those in
-    `kinds_of_others`. `sorted` has the numbers in their order. `text_bytes` are those of all names and tags.
+    `counted` has the numbers of those whose counts are in a block: the `counters`, and if the block `has_columns` also
+    the `distributions`, which are `columns` then. `others` has those that are rows, `kinds_of_others` their types, and
+    `not_counters` both. `sorted` has the numbers in their order. `text_bytes` are those of all names and tags.
     """
 
-    def __init__(self, packed: bytes, numbers: list[int], columns: list[_Column]) -> None:
-        self.packed, self.numbers = packed, numbers
+    def __init__(self, packed: bytes, numbers: list[int], columns: list[_Column], *, has_columns: bool) -> None:
+        self.packed, self.numbers, self.has_columns = packed, numbers, has_columns
         self._names = [one.name for one in columns]
         self._classes = [one.type for one in columns]
         self._tags = [one.tags for one in columns]
         self._has_tags = any(self._tags)
         self.text_bytes = sum(one.text_bytes for one in columns)
+        kinds = [_NAMES[one.type] for one in columns]
+        self._distributions = [at for at, kind in enumerate(kinds) if kind in DISTRIBUTIONS]
+        self.distributions = [numbers[at] for at in self._distributions]
+        self.columns = Columns([kinds[at] for at in self._distributions]) if self._distributions else None
+        in_columns = DISTRIBUTIONS if has_columns else set()
+        self._others = [at for at, kind in enumerate(kinds) if kind != "counter" and kind not in in_columns]
+        self.others = tuple(numbers[at] for at in self._others)
+        self.kinds_of_others = [kinds[at] for at in self._others]
         self.counters = [n for n, one in zip(numbers, columns, strict=True) if one.type is Counter]
-        self._places_of_others = [at for at, one in enumerate(columns) if one.type is not Counter]
-        self.others = tuple(numbers[at] for at in self._places_of_others)
-        block = Struct(f"{len(self.counters)}{_COUNTS}")  # for a few counters in half of the time of an array
+        self.counted = self.counters + self.distributions if has_columns else self.counters
+        self.not_counters = (*self.counted[len(self.counters) :], *self.others)
+        block = Struct(f"{len(self.counted)}{_COUNTS}")  # for a few counters in half of the time of an array
         self.pack, self.unpack = block.pack, block.unpack
-        self.kinds_of_others = [_NAMES[columns[at].type] for at in self._places_of_others]
-        self._distributions = [at for at, kind in enumerate(self.kinds_of_others) if kind in DISTRIBUTIONS]
-        self._sketch_rows = SketchRows()
         self.sorted = sorted(numbers)
         self.is_sorted = self.sorted == numbers
         self._named: tuple[Counter, ...] = ()  # those of the last `Counters` that are its own
@@ -86,22 +92,25 @@ class Layout:
 
     @property
     def index_of(self) -> dict[int, int]:
-        """The position of each counter in a block, by its number."""
+        """The position of each count in a block, by the number of its metric."""
         if self._index_of is None:
-            self._index_of = {number: index for index, number in enumerate(self.counters)}
+            self._index_of = {number: index for index, number in enumerate(self.counted)}
         return self._index_of
 
     def counts(self, metrics: SnapshotMetrics) -> Sequence[int] | None:
-        """Return the counts of the counters among metrics, or None if they are not the layout's, in its order."""
+        """Return the counts of a block of these metrics, or None if they are not the layout's, in its order."""
         if isinstance(metrics, Counters):
             if metrics.named is not self._named and self._matches(metrics.named):
                 self._named = metrics.named
             return metrics.counts if metrics.named is self._named else None
         if not self._matches(metrics):
             return None
-        if not self.others:
+        if len(self.counters) == len(metrics):
             return list(map(_count_of, metrics))
-        return [metric.count for metric in metrics if metric.__class__ is Counter]
+        counts = [metric.count for metric in metrics if metric.__class__ is Counter]
+        if self.has_columns:
+            counts += [metrics[at].count for at in self._distributions]  # type: ignore[union-attr]  # histograms
+        return counts
 
     def _matches(self, metrics: Sequence[Metric]) -> bool:
         return (
@@ -111,32 +120,26 @@ class Layout:
         )
 
     def others_of(self, metrics: SnapshotMetrics) -> list[Metric]:
-        """Return the metrics of other types in a snapshot that fits."""
+        """Return the metrics that are rows, of a snapshot that fits."""
         listed = list(metrics)
-        return [listed[at] for at in self._places_of_others]
+        return [listed[at] for at in self._others]
 
-    def valid_sketch_row(self, others: Sequence[Metric]) -> SketchRow | None:
-        """Return the sketches of the metrics of other types as a row, None if they have none or one may be invalid."""
-        found = [others[at] for at in self._distributions]
-        return self._sketch_rows.valid_row(found)  # type: ignore[arg-type]  # histograms
+    def distributions_of(self, metrics: SnapshotMetrics) -> Distributions | None:
+        """Return the histograms and timers of a snapshot that fits, or None if it has none or one needs a row."""
+        if self.columns is None or isinstance(metrics, Counters):
+            return None
+        return self.columns.read([metrics[at] for at in self._distributions])  # type: ignore[misc]  # histograms
 
-    def sketch_row_of(self, others: Sequence[Row], known: SketchRow | None) -> SketchRow | None:
-        """Return the sketches of the table's rows of these metrics: `known` if it has just them, None for no row."""
-        sketches = [others[at].sketch for at in self._distributions]
-        if known is not None and known.has(sketches):
-            return known
-        return self._sketch_rows.row(sketches)
-
-    def json(self, counts: tuple[int, ...], others: Sequence[bytes]) -> bytes:
-        """Return all rows as a list in JSON, by number. `others` are the values of the other types, as its fields."""
+    def json(self, counters: tuple[int, ...], others: Sequence[bytes]) -> bytes:
+        """Return all metrics as a list in JSON, by number. `others` are the values of `not_counters`, as its fields."""
         if self._template is None:
             slots = map(self._slot, sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
             self._template = b"[" + b",".join(slots) + b"]"
-            places = {number: place for place, number in enumerate((*self.counters, *self.others))}
+            places = {number: place for place, number in enumerate((*self.counters, *self.not_counters))}
             self._sort = itemgetter(*map(places.__getitem__, self.sorted))
         if not others and self.is_sorted:
-            return self._template % counts
-        return self._template % self._sort([*counts, *others])
+            return self._template % counters
+        return self._template % self._sort([*counters, *others])
 
     def _slot(self, at: int) -> bytes:
         kind, tags = self._classes[at], tuple(self._tags[at].items())
@@ -150,29 +153,57 @@ class Layouts:
 
     def __init__(self, metrics: Mapping[int, MetricId]) -> None:
         self._metrics = metrics
-        self._layouts: dict[bytes, Layout] = {}
+        self._layouts: dict[tuple[bytes, bool], Layout] = {}
         self._columns: dict[int, _Column] = {}
         self._bytes = 0
 
     def layout_for(self, block: Block) -> Layout:
         """Return the layout of a block."""
-        return self._layouts.get(block.metrics) or self._add(block.metrics)
+        key = block.metrics, block.distributions is not None
+        return self._layouts.get(key) or self._add(*key)
 
     def layout_with(self, numbers: Iterable[int]) -> Layout:
-        """Return the layout of a snapshot that has these metrics."""
-        packed = array(_NUMBERS, numbers).tobytes()
-        return self._layouts.get(packed) or self._add(packed)
+        """Return the layout of a snapshot that has these metrics, whose block has no columns."""
+        key = array(_NUMBERS, numbers).tobytes(), False
+        return self._layouts.get(key) or self._add(*key)
 
     def block_to_rows(self, life: Life, part: int) -> None:
         """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
-        life.rows |= self.counter_rows(life, part)
+        life.rows |= self.block_rows(life, part)
         del life.blocks[part]
 
-    def counter_rows(self, life: Life, part: int) -> dict[int, Row]:
-        """Return the rows of the counters in a block. `life.parts` must have the seq of its snapshot."""
+    def block_rows(self, life: Life, part: int) -> dict[int, Row]:
+        """Return what a block has as rows. `life.parts` must have the seq of its snapshot."""
+        layout = self.layout_for(life.blocks[part])
+        return {number: _row(life, part, layout, index) for index, number in enumerate(layout.counted)}
+
+    def rows_to_columns(self, life: Life, part: int) -> bool:
+        """Turn the rows of the histograms and timers of a block into columns. Return False if one is unusual."""
         block, seq = life.blocks[part], life.parts[part]
-        found = zip(self.layout_for(block).counters, counts_of(block), strict=True)
-        return {number: Row(part, seq, (count,)) for number, count in found}
+        layout = self.layout_for(block)
+        rows = [life.rows[number] for number in layout.distributions]
+        if layout.columns is None or any(row.seq != seq for row in rows):
+            return False
+        block.distributions = layout.columns.of_rows([(row.values, row.sketch) for row in rows])
+        if block.distributions is None:
+            return False
+        block.counts += array(_COUNTS, [row.values[0] for row in rows]).tobytes()  # type: ignore[type-var]  # counts
+        moved = set(layout.distributions)
+        life.rows = {number: row for number, row in life.rows.items() if number not in moved}
+        return True
+
+    def columns_to_rows(self, life: Life, part: int) -> None:
+        """Turn the columns of a block into rows."""
+        block = life.blocks[part]
+        counters = self.layout_for(block).counters
+        life.rows |= self.column_rows(life, part)
+        block.counts, block.distributions = block.counts[: 8 * len(counters)], None
+
+    def column_rows(self, life: Life, part: int) -> dict[int, Row]:
+        """Return the columns of a block as rows."""
+        layout = self.layout_for(life.blocks[part])
+        counters = len(layout.counters)
+        return {n: _row(life, part, layout, index) for index, n in enumerate(layout.counted[counters:], counters)}
 
     def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
@@ -181,25 +212,26 @@ class Layouts:
         life.rows = dict(rows)  # the old one keeps the memory of what was removed
         life.blocks[part] = Block(layout.packed, counts.tobytes())
 
-    def row(self, life: Life, number: int) -> Row | None:
-        """Return the row of a metric, or None. The row of a counter in a block is a copy."""
+    def row(self, life: Life, number: int, *, with_sketch: bool = True) -> Row | None:
+        """Return the row of a metric, or None. That of a metric in a block is a copy, with its sketch if needed."""
         row = life.rows.get(number)
         if row is None and life.blocks:
             for part, block in life.blocks.items():
-                index = self.layout_for(block).index_of.get(number)
+                layout = self.layout_for(block)
+                index = layout.index_of.get(number)
                 if index is not None:
-                    return Row(part, life.parts[part], (counts_of(block)[index],))
+                    return _row(life, part, layout, index, with_sketch=with_sketch)
         return row
 
-    def _add(self, packed: bytes) -> Layout:
+    def _add(self, packed: bytes, has_columns: bool) -> Layout:
         numbers = array(_NUMBERS, packed).tolist()
         columns = [self._columns.get(number) or self._column(number) for number in numbers]
-        layout = Layout(packed, numbers, columns)
+        layout = Layout(packed, numbers, columns, has_columns=has_columns)
         size = COLUMN_BYTES * len(columns) + 2 * layout.text_bytes
         if self._bytes + size > MAX_BYTES:
             self._layouts, self._columns, self._bytes = {}, {}, 0
         self._bytes += size
-        self._layouts[packed] = layout
+        self._layouts[packed, has_columns] = layout
         return layout
 
     def _column(self, number: int) -> _Column:
@@ -207,6 +239,16 @@ class Layouts:
         _, name, kind, tags = metric
         column = self._columns[number] = _Column(name, CLASSES[kind], dict(tags), text_bytes(metric))
         return column
+
+
+def _row(life: Life, part: int, layout: Layout, index: int, *, with_sketch: bool = True) -> Row:
+    """Return the row of a metric of a block, which is at `index` among its counts."""
+    block, place, seq = life.blocks[part], index - len(layout.counters), life.parts[part]
+    count = counts_of(block)[index]
+    if layout.columns is None or block.distributions is None or place < 0:
+        return Row(part, seq, (count,))
+    values = layout.columns.values(block.distributions, place, count)
+    return Row(part, seq, values, layout.columns.sketch(block.distributions, place) if with_sketch else None)
 
 
 def counts_of(block: Block) -> memoryview[int]:
@@ -223,10 +265,10 @@ def text_bytes(metric: MetricId) -> int:
 
 def metric_count(life: Life) -> int:
     """Return how many metrics a life has."""
-    counters = 0
+    counted = 0
     for block in life.blocks.values():
-        counters += len(block.counts) // 8
-    return len(life.rows) + counters
+        counted += len(block.counts) // 8
+    return len(life.rows) + counted
 
 
 def around_values(metric: MetricId) -> tuple[bytes, bytes]:

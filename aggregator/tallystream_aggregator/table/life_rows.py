@@ -10,6 +10,7 @@ from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, metric_count, text_bytes
 from tallystream_aggregator.table.limits import (
     COUNTER,
+    OTHER_ROW_BYTES,
     PART_BYTES,
     ROW_BYTES,
     TableSize,
@@ -201,7 +202,7 @@ class LifeRows:
             layout = self.layouts.layout_for(life.blocks[part])
             self.layouts.block_to_rows(life, part)
             self.holders.remove_block(life, layout)
-            self.holders.add_rows(life, layout.counters)
+            self.holders.add_rows(life, layout.counted)
 
     def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
@@ -209,6 +210,17 @@ class LifeRows:
         layout = self.layouts.layout_for(life.blocks[part])
         self.holders.remove_rows(life, layout.counters)
         self.holders.add_block(life, layout)
+
+    def change_columns(self, life: Life, part: int, *, to_rows: bool) -> None:
+        """Turn the columns of a block into rows, or if none is unusual, its rows into columns."""
+        before = self.layouts.layout_for(life.blocks[part])
+        if to_rows:
+            self.layouts.columns_to_rows(life, part)
+        elif not self.layouts.rows_to_columns(life, part):
+            return
+        self.holders.remove_block(life, before)
+        self.holders.add_block(life, self.layouts.layout_for(life.blocks[part]))
+        (self.holders.add_rows if to_rows else self.holders.remove_rows)(life, before.distributions)
 
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
@@ -245,7 +257,11 @@ class LifeRows:
         return refuse_over_limit(limit, what, self.settings)
 
     def _size_of(self, life: Life) -> int:
-        """Return the bytes that a life counts, with its rows and baselines. In blocks it has only counters."""
-        rows = [size_of_row(self.state.metrics[number]) for number in (*life.rows, *life.baselines)]
-        counters = (metric_count(life) - len(life.rows)) * ROW_BYTES[COUNTER]
-        return size_of_life(life.instance, life.app, len(life.parts)) + sum(rows) + counters
+        """Return the bytes that a life counts, with its rows and baselines."""
+        size = size_of_life(life.instance, life.app, len(life.parts))
+        size += sum(size_of_row(self.state.metrics[number]) for number in (*life.rows, *life.baselines))
+        for block in life.blocks.values():
+            layout = self.layouts.layout_for(block)
+            size += len(layout.counters) * ROW_BYTES[COUNTER]
+            size += (len(layout.counted) - len(layout.counters)) * OTHER_ROW_BYTES
+        return size

@@ -9,9 +9,9 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.table.arithmetic.distributions import Replacements
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.arithmetic.values import is_above, since_baseline
-from tallystream_aggregator.table.arithmetic.waiting import Waiting
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.sum_tags import SumNumbers
@@ -19,7 +19,8 @@ from tallystream_aggregator.table.sum_tags import SumNumbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRow
+    from tallystream_aggregator.table.arithmetic.distributions import Distributions
+    from tallystream_aggregator.table.arithmetic.partial_sums import Change
     from tallystream_aggregator.table.arithmetic.values import Stored
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.layouts import Layout, Layouts
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 20_000
 """The most changed rows that wait for the end of a step: each keeps the sketch that is replaced."""
-
-Together = tuple[tuple[int, ...], bool]
-"""The metrics of snapshots that wait together, and whether these have rows of sketches."""
 
 Before = dict[int, Contribution | None]
 """The metric's number → the contribution of a life when the sums were last taken."""
@@ -48,10 +46,10 @@ class MetricSums:
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._changed: set[int] = set()
-        self._waiting: defaultdict[Together, Waiting] = defaultdict(Waiting)
+        self._waiting: defaultdict[tuple[int, ...], list[Iterable[Change]]] = defaultdict(list)
         self._number_waiting = 0  # of these changes
-        self._together: dict[int, Together | None] = {}  # by the ID of a life, if anything of it waits
-        self._sketch_rows: dict[Life, SketchRow] = {}  # of the last snapshot
+        self._together: dict[int, tuple[int, ...] | None] = {}  # by the ID of a life, if anything of it waits
+        self._replacements: dict[Layout, Replacements] = {}
         self._differences: dict[Layout, list[int]] = {}
         self._added: Counter[Layout] = Counter()  # lives among them that are new
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
@@ -77,43 +75,27 @@ class MetricSums:
 
     def will_change(self, life: Life, numbers: Iterable[int]) -> None:
         """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
-        self._sketch_rows.pop(life, None)
         before = self._before.setdefault(life.instance, {}).setdefault(id(life), (life, {}))[1]
         for number in numbers:
             if number not in before:
                 before[number] = self._contribution(life, number)
 
-    def last_sketch_row(self, life: Life) -> SketchRow | None:
-        """Return the sketches of a life's last snapshot, if they have a row and nothing else has changed the life."""
-        return self._sketch_rows.get(life)
-
     def replace_current(
-        self,
-        life: Life,
-        numbers: tuple[int, ...],
-        old: Sequence[Stored],
-        new: Sequence[Stored],
-        sketches: tuple[SketchRow, SketchRow] | None = None,
+        self, life: Life, numbers: tuple[int, ...], old: Sequence[Stored], new: Sequence[Stored]
     ) -> None:
         """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
-        So neither lives nor instances are counted again, and all changes of a metric are made together. `sketches` are
-        those of all these metrics before and after, if they have rows.
+        So neither lives nor instances are counted again, and all changes of a metric are made together.
         """
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
             return
-        key = numbers, sketches is not None
-        together = key if len(numbers) > 1 else None
+        together = numbers if len(numbers) > 1 else None
         if self._together.setdefault(id(life), together) != together:  # the changes of a row are made in their order
             self._apply_waiting()
             self._together[id(life)] = together
-        if sketches is not None:
-            self._sketch_rows[life] = sketches[1]
-        self._waiting[key].add(old, new, sketches)
-        self._number_waiting += len(numbers)
-        if self._number_waiting >= MAX_WAITING:
-            self._apply_waiting()
+        self._waiting[numbers].append(zip(old, new, strict=True))
+        self._wait_for(len(numbers))
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.
@@ -124,15 +106,18 @@ class MetricSums:
         self.will_change(life, life.rows)
         layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
         if self._is_alone(life, layouts):
-            for layout in layouts:
+            for layout, block in zip(layouts, life.blocks.values(), strict=True):
                 self._living[layout] += 1 if living else -1
+                if block.distributions is not None:
+                    self._replacements_of(layout).set_living(block.distributions, living=living)
+                    self._wait_for(len(layout.distributions))
         else:
             for layout in layouts:
-                self.will_change(life, layout.counters)
+                self.will_change(life, layout.counted)
         self._lives.set_living(life, living=living)
 
     def _is_alone(self, life: Life, layouts: Iterable[Layout]) -> bool:
-        """Tell whether no other life of its instance is living or changes, nor a counter of these layouts in it."""
+        """Tell whether no other life of its instance is living or changes, nor a metric of these layouts."""
         changing = self._before.get(life.instance, {})
         before = changing[id(life)][1] if id(life) in changing else {}
         return (
@@ -147,20 +132,38 @@ class MetricSums:
         if self._is_alone(life, (layout,)):
             self._added[layout] += 1
             self._living[layout] += life.living
-            self.add_differences(life, layout, counts)
+            self.replace_block(life, layout, counts)
         else:
-            self.will_change(life, layout.counters)
+            self.will_change(life, layout.counted)
 
-    def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
-        """Add `differences` to the counters of a block, which is about to be replaced."""
+    def replace_block(
+        self,
+        life: Life,
+        layout: Layout,
+        differences: list[int],
+        old: Distributions | None = None,
+        new: Distributions | None = None,
+    ) -> None:
+        """Add `differences` to the counts of a block that is about to be replaced, and replace its distributions."""
         known = self._before.get(life.instance, {}).get(id(life))
         is_changing = known is not None and not known[1].keys().isdisjoint(layout.index_of)
         if is_changing or (life.baselines and self._is_below_baseline(life, layout)):
-            self.will_change(life, layout.counters)  # `flush` compares all of them
-        elif layout in self._differences:
+            self.will_change(life, layout.counted)  # `flush` compares all of them
+            return
+        if layout in self._differences:
             self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
         else:
             self._differences[layout] = differences
+        if new is not None:
+            self._replacements_of(layout).replace(old, new, living=life.living)
+            self._wait_for(len(layout.distributions))
+
+    def _replacements_of(self, layout: Layout) -> Replacements:
+        found = self._replacements.get(layout)
+        if found is None:
+            assert layout.columns is not None
+            found = self._replacements[layout] = Replacements(layout.columns)
+        return found
 
     def _is_below_baseline(self, life: Life, layout: Layout) -> bool:
         """Tell whether a counter of a block is below its baseline: it contributes nothing, whatever it counts."""
@@ -212,12 +215,12 @@ class MetricSums:
         self._apply_waiting()
         changed = set(self._changed)
         for layout, differences in self._differences.items():
-            changed.update(layout.counters)
-            for number, difference in zip(layout.counters, differences, strict=True):
-                self[number].add_to_counter(difference, self._added[layout])
+            changed.update(layout.counted)
+            for number, difference in zip(layout.counted, differences, strict=True):
+                self[number].add_to_count(difference, self._added[layout])
         for layout, more in self._living.items():
-            changed.update(layout.counters)
-            for number in layout.counters:
+            changed.update(layout.counted)
+            for number in layout.counted:
                 self[number].lives += more
                 self[number].instances += more
         self._differences, self._added, self._living = {}, Counter(), Counter()
@@ -229,11 +232,22 @@ class MetricSums:
         self._rescan({number for number in sums if self[number].lost})
         return sums
 
+    def _wait_for(self, more: int) -> None:
+        """Count so many changes that wait, and apply all of them if they are too many."""
+        self._number_waiting += more
+        if self._number_waiting >= MAX_WAITING:
+            self._apply_waiting()
+
     def _apply_waiting(self) -> None:
-        """Apply the changes of rows that stay current."""
-        for (numbers, _), waiting in self._waiting.items():
+        """Apply the changes of rows that stay current, and of columns."""
+        for numbers, waiting in self._waiting.items():
             self._changed.update(numbers)
-            waiting.apply([self[number] for number in numbers])
+            for number, changes in zip(numbers, zip(*waiting, strict=True), strict=True):
+                self[number].replace_all(changes)
+        for layout, replacements in self._replacements.items():
+            self._changed.update(layout.distributions)
+            replacements.apply([self[number] for number in layout.distributions])
+        self._replacements = {}
         self._waiting.clear()
         self._together.clear()
         self._number_waiting = 0
@@ -286,15 +300,15 @@ class MetricSums:
             yield from self.numbers.among(layout.index_of.keys(), sums)
 
     def _rescan(self, sums: set[int]) -> None:
-        """Find lost extremes of these sums, which have no counters, again among all lives and the forgotten ones."""
+        """Find lost extremes of these sums again among all lives and the forgotten ones."""
         if not sums:
             return
         found: dict[int, list[Contribution]] = defaultdict(list)
         others: dict[int, list[PartialSum]] = defaultdict(list)
         metrics, of = self.numbers.metrics_of(sums), self.numbers.of
         for number in metrics:
-            for life in self._holders.with_row(number):
-                found[of(number)].append(self._contribution_of(life, number, life.rows[number]))
+            for life in self._holders.of(number):
+                found[of(number)] += filter(None, (self._contribution(life, number, with_sketch=False),))
         for number in metrics & self._state.forgotten_sums.keys():
             others[of(number)].append(self._state.forgotten_sums[number])
         for number in sums:
@@ -319,14 +333,15 @@ class MetricSums:
             if len(living) == 1 and not self.numbers.are_shared:
                 alone.update(layouts)
             else:
-                current.update(number for layout in layouts for number in layout.counters)
+                current.update(number for layout in layouts for number in layout.counted)
             for number in self.numbers.of_all(current):
                 self[number].instances += 1
         for layout, instances in alone.items():
-            for number in layout.counters:
+            for number in layout.counted:
                 self[number].instances += instances
 
     def _build_blocks(self) -> None:
+        """Add up all blocks. A life with baselines has no columns."""
         sums: dict[Layout, list[int]] = {}
         lives: Counter[Layout] = Counter()
         living: Counter[Layout] = Counter()
@@ -338,15 +353,21 @@ class MetricSums:
                 sums[layout] = list(counts) if known is None else list(map(operator.add, known, counts))
                 lives[layout] += 1
                 living[layout] += life.living
+                if layout.columns is not None and block.distributions is not None:
+                    layout.columns.share_grid(block.distributions)
+                    self._replacements_of(layout).replace(None, block.distributions, living=life.living)
+                    self._wait_for(len(layout.distributions))
                 for number in life.baselines.keys() & layout.index_of.keys():
                     count = counts[layout.index_of[number]]
-                    self[number].add_to_counter(-min(count, int(life.baselines[number][0] or 0)))
+                    self[number].add_to_count(-min(count, int(life.baselines[number][0] or 0)))
         for layout, totals in sums.items():
-            for number, total in zip(layout.counters, totals, strict=True):
-                self[number].add_to_counter(total, lives[layout], living[layout])
+            for number, total in zip(layout.counted, totals, strict=True):
+                self[number].add_to_count(total, lives[layout], living[layout])
+        self._apply_waiting()
+        self._changed.clear()
 
-    def _contribution(self, life: Life, number: int) -> Contribution | None:
-        row = self._layouts.row(life, number)
+    def _contribution(self, life: Life, number: int, *, with_sketch: bool = True) -> Contribution | None:
+        row = self._layouts.row(life, number, with_sketch=with_sketch)
         return None if row is None else self._contribution_of(life, number, row)
 
     def _contribution_of(self, life: Life, number: int, row: Row) -> Contribution:

@@ -198,7 +198,7 @@ class RowRecords:
         content: bytes | msgspec.Raw
         layout = None if block is None else self._layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
-            rows |= self._layouts.counter_rows(life, part)
+            rows |= self._layouts.block_rows(life, part)
             layout = None
         if block is None or layout is None:
             numbers = sorted(rows)
@@ -206,8 +206,10 @@ class RowRecords:
         elif value is not None and layout.is_sorted and not life.baselines:
             numbers, content = layout.sorted, _decode_metrics(value).metrics  # a part of the value, not a copy
         else:
-            others = [_values_json(metrics[number][2], rows[number]) for number in layout.others] if rows else []
-            numbers, content = layout.sorted, layout.json(layout.unpack(block.counts), others)
+            counters = layout.unpack(block.counts)[: len(layout.counters)]
+            listed = rows if block.distributions is None else self._layouts.column_rows(life, part) | rows
+            others = [_values_json(metrics[number][2], listed[number]) for number in layout.not_counters]
+            numbers, content = layout.sorted, layout.json(counters, others)
         found = _life_row(life, part)
         left_out = b""
         if life.baselines and not part:

@@ -11,11 +11,13 @@ from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream.record import Sketch
 from tallystream_aggregator.sums import MetricId, Offsets
+from tallystream_aggregator.table.arithmetic.distributions import Distributions
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.arithmetic.values import Values
 from tallystream_aggregator.table.sum_tags import SumTags
 
-STATE_VERSION: Literal[1] = 1
+STATE_VERSION: Literal[2] = 2
+"""Version 1 has no blocks with distributions. It is read, too."""
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
@@ -37,20 +39,22 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):
-    """The counters of a part's newest snapshot, if all metrics of it were accepted, as arrays in native byte order.
+    """A part's newest snapshot, if all metrics of it were accepted, as arrays in native byte order.
 
     `metrics` has the numbers of the snapshot's metrics, 4 bytes each, in the snapshot's order. `counts` has the counts
-    of the counters among them, 8 bytes each.
+    of the counters among them, 8 bytes each, and then those of the histograms and timers if the block has
+    `distributions`. All other metrics are rows.
     """
 
     metrics: bytes
     counts: bytes
+    distributions: Distributions | None = None
 
 
 class Life(msgspec.Struct, array_like=True):
     """One life of an instance.
 
-    What it has, by part: `parts` maps part → highest seq, `blocks` maps part → the counters of its newest snapshot.
+    What it has, by part: `parts` maps part → highest seq, `blocks` maps part → what arrays have of its newest snapshot.
     By the metric's number: `rows` has all that is not in blocks, `baselines` the values that the sums leave out,
     because they are from before the stream began. `bytes` are those of the names and tags of all its metrics.
 
@@ -142,7 +146,7 @@ class State(msgspec.Struct, array_like=True):
     A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
 
-    version: Literal[1] = STATE_VERSION
+    version: Literal[1, 2] = STATE_VERSION
     metrics: dict[int, MetricId] = {}
     lives: dict[str, dict[LifeName, Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
@@ -193,6 +197,8 @@ def unpack(data: bytes) -> State:
         StateError: another version wrote it, or it is damaged.
     """
     try:
-        return _decode(data)
+        state: State = _decode(data)
     except msgspec.DecodeError as error:
         raise StateError(error) from error
+    state.version = STATE_VERSION
+    return state

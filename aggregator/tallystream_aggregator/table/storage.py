@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.state import STATE_VERSION, Removed, State, StateError, pack, unpack
+from tallystream_aggregator.table.state import Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Head(msgspec.Struct, array_like=True):
     of all entries, one after the other.
     """
 
-    version: Literal[1] = STATE_VERSION
+    version: Literal[1] = 1
     token: str = ""
     first: int = 1
     last: int = 0

@@ -72,6 +72,12 @@ class ExactSum:
             for pair in zip(old, new, strict=True):
                 self.replace(*pair)
 
+    def replace_floats(self, old: Sequence[float], new: Sequence[float]) -> None:
+        """Remove the floats `old` and add `new`, which may be more or fewer."""
+        self.terms += len(new) - len(old)
+        self.floats += len(new) - len(old)
+        self.units += total_units([*new, *map(operator.neg, old)])
+
     def merge(self, other: ExactSum, sign: int = 1) -> None:
         """Add another sum. With the sign -1, subtract one that was merged into this one."""
         self.terms += sign * other.terms

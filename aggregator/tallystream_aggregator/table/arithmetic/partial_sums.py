@@ -22,7 +22,7 @@ from tallystream_aggregator.table.arithmetic.exact_sum import Counts, ExactSum, 
 from tallystream_aggregator.table.arithmetic.values import Stored, Totals, Value, Values, are_same, saturated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from tallystream_aggregator.sums import MetricId, Offsets
 
@@ -106,23 +106,18 @@ class PartialSum:
             return
         both = zip(*changed, strict=True)
         (old_values, old_sketches), (new_values, new_sketches) = (zip(*some, strict=True) for some in both)
-        self.replace_values(old_values, new_values)
-        if self.merged is not None:
-            old_counts, new_counts = ([values[0] for values in some] for some in (old_values, new_values))
-            self.merged.replace((old_counts, old_sketches), (new_counts, new_sketches))
-
-    def replace_values(self, old_values: Sequence[Values], new_values: Sequence[Values]) -> None:
-        """Replace the values of lives, but not their sketches."""
         old, new = list(zip(*old_values, strict=True)), list(zip(*new_values, strict=True))
         for cell, (index, _, _) in zip(self.cells, _CELLS[self.kind], strict=True):
             if not are_same(old[index], new[index]):
                 cell.replace_all(old[index], new[index])
+        if self.merged is not None:
+            self.merged.replace((old[0], old_sketches), (new[0], new_sketches))
 
-    def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
-        """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
+    def add_to_count(self, difference: int, more: int = 0, living: int = 0) -> None:
+        """Add `difference` to the count, and count `more` lives as its terms, `living` of them living."""
         self.lives += living
-        (cell,) = self.cells
-        cell.terms += more  # type: ignore[union-attr]  # a counter's only cell is a sum
+        cell = self.cells[0]
+        cell.terms += more  # type: ignore[union-attr]  # the count is a sum
         cell.integers += difference  # type: ignore[union-attr]
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from itertools import accumulate
+from array import array
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tallystream.metrics.sketch import MAX_BUCKETS, RANGES
+from tallystream import record
+from tallystream.metrics.sketch import MAX_BUCKETS, RANGES, without_gaps
 from tallystream_aggregator.table.arithmetic.sketches import TYPES_BY_WIDTH
 
 if TYPE_CHECKING:
@@ -16,18 +18,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tallystream import record
-
 _MAX_WIDTH = 4
 """The sum of wider counts may exceed the integers of an array."""
 
-_ROUND = 32
-"""Ranges begin and end at multiples of so many buckets, so that they seldom change."""
+_ROUND = 16
+_SPARE = 8
+"""A range that grows has at least `_SPARE` buckets to spare, and ends at a multiple of `_ROUND`: so it seldom grows."""
 
 _SPREAD, _MIN = 4, 512
 """A row has at most `_SPREAD` times the buckets of its sketches, and `_MIN` more for each of them."""
 
 _NO_RANGE = (0, 1)
+
+_MAX_GRIDS = 4
+"""So many grids of a layout are kept. Most often, all snapshots have the newest one."""
+
+_INTEGERS = "i"
+"""The type of a packed grid, of 4 bytes."""
 
 
 class _Runs(NamedTuple):
@@ -59,17 +66,26 @@ def _runs_of(sketches: Sequence[record.Sketch]) -> _Runs | None:
 
 
 class Grid:
-    """The range of buckets that each sketch has in a row, from `firsts` to `ends`."""
+    """The range of buckets that each sketch has in a row. `packed` is the grid as bytes."""
 
     def __init__(self, scale: int, width: int, ranges: Sequence[tuple[int, int]]) -> None:
-        self.scale, self.width, self._ranges = scale, width, ranges
+        self.scale, self.width = scale, width
+        self._firsts = [first for first, _ in ranges]
+        self.packed = array(_INTEGERS, [scale, width, *chain.from_iterable(ranges)]).tobytes()
         sizes = [end - first for first, end in ranges]
         self._is_valid = max(sizes) <= MAX_BUCKETS and width <= _MAX_WIDTH
         columns = list(accumulate(sizes, initial=0))
         self._begins, self._stops, self.size = columns[:-1], columns[1:], columns[-1]
-        self._shifts = [begin - first for begin, (first, _) in zip(columns, ranges, strict=False)]
+        self._shifts = list(map(operator.sub, self._begins, self._firsts))
         self._columns = np.array(self._begins)
         self._type = TYPES_BY_WIDTH[width]
+        self._wide = np.dtype(np.int32 if width == 1 else np.int64)  # smaller integers take less time
+
+    @classmethod
+    def of(cls, packed: bytes) -> Grid:
+        """Return the grid of its bytes."""
+        scale, width, *ends = array(_INTEGERS, packed)
+        return cls(scale, width, list(zip(ends[::2], ends[1::2], strict=True)))
 
     def row(self, runs: _Runs, most: int) -> bytes | None:
         """Return counts as a row, or None if they do not fit or can't be read, or it has more than `most` buckets."""
@@ -93,51 +109,70 @@ class Grid:
 
     def grown(self, runs: _Runs) -> Grid:
         """Return a grid that has the ranges of this one and the buckets of a snapshot."""
-        (lowest, highest), ranges = RANGES[runs.scale], list(self._ranges)
+        (lowest, highest), ranges = RANGES[runs.scale], self._ranges()
         for place, offset, size in zip(runs.places, runs.offsets, runs.sizes, strict=True):
-            first, end = offset // _ROUND * _ROUND, -(-(offset + size) // _ROUND) * _ROUND
-            if ranges[place] != _NO_RANGE:
-                first, end = min(first, ranges[place][0]), max(end, ranges[place][1])
-            first = min(max(first, lowest), highest - 1)
-            ranges[place] = first, max(min(end, highest), first + 1)
+            first, end = ranges[place]
+            if (first, end) == _NO_RANGE:
+                first, end = offset, offset + size
+            if offset <= first:
+                first = min(max((offset - _SPARE) // _ROUND * _ROUND, lowest), highest - 1)
+            if offset + size >= end:
+                end = max(min(-(-(offset + size + _SPARE) // _ROUND) * _ROUND, highest), first + 1)
+            ranges[place] = first, end
         return Grid(runs.scale, runs.width, ranges)
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        return list(zip(self._firsts, map(operator.sub, self._stops, self._shifts), strict=True))
+
+    def counts(self, row: bytes) -> NDArray[np.signedinteger[Any]]:
+        """Return a row as an array, which can add up so many of them as may wait."""
+        return np.frombuffer(row, self._type).astype(self._wide)
 
     def values(self, row: bytes) -> list[int]:
         """Return the sum of the counts of each sketch."""
-        whole = np.uint32 if self.width < _MAX_WIDTH else np.uint64  # smaller integers take less time
-        counts = np.frombuffer(row, self._type).astype(whole)
-        return np.add.reduceat(counts, self._columns).tolist()  # type: ignore[no-any-return]  # of NumPy
+        counts = np.frombuffer(row, self._type)
+        return np.add.reduceat(counts, self._columns, dtype=self._wide).tolist()  # type: ignore[no-any-return]  # of NumPy
 
-    def totals(self, rows: Sequence[bytes]) -> Iterator[tuple[int, NDArray[np.unsignedinteger[Any]]]]:
-        """Yield for each sketch its first bucket, and the total counts of all rows from there on."""
-        fits = len(rows) << 8 * self.width <= 1 << 32  # sums of smaller integers take half the time
-        table = np.frombuffer(b"".join(rows), self._type).reshape(len(rows), -1)
-        total = table.sum(axis=0, dtype=np.uint32 if fits else np.uint64)
-        for (first, _), begin, stop in zip(self._ranges, self._begins, self._stops, strict=True):
-            yield first, total[begin:stop]
+    def split(self, counts: NDArray[np.signedinteger[Any]]) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Yield for each sketch its first bucket, and what an array of counts has from there on, modulo 2**64."""
+        whole = counts.astype(np.int64).view(np.uint64)
+        for first, begin, stop in zip(self._firsts, self._begins, self._stops, strict=True):
+            yield first, whole[begin:stop]
+
+    def sketch(self, row: bytes, place: int, zeros: int) -> record.Sketch:
+        """Return one of the sketches, which has so many zeros."""
+        data = row[self._begins[place] * self.width : self._stops[place] * self.width]
+        width = self.width
+        if width > 1:
+            counts = np.frombuffer(data, self._type)
+            largest = int(counts.max())
+            width = next(width for width in TYPES_BY_WIDTH if not largest >> 8 * width)
+            data = counts.astype(TYPES_BY_WIDTH[width]).tobytes()
+        end = -(-len(data.rstrip(b"\0")) // width)
+        skipped = (len(data) - len(data.lstrip(b"\0"))) // width
+        filled, first = data[skipped * width : end * width], self._firsts[place] + skipped
+        positive = without_gaps(first, filled, width) if filled else ()  # type: ignore[arg-type]  # 1, 2 or 4
+        return record.Sketch(scale=self.scale, zero_count=zeros, positive=positive)
 
 
-class SketchRow(NamedTuple):
-    """Sketches, and their counts as a row of a grid."""
-
-    sketches: Sequence[record.Sketch]
-    zeros: list[int]
-    grid: Grid
-    counts: bytes
-
-    def has(self, sketches: Sequence[record.Sketch | None]) -> bool:
-        """Tell whether it is that of these sketches, the very same objects."""
-        return len(sketches) == len(self.sketches) and all(map(operator.is_, sketches, self.sketches))
-
-
-class SketchRows:
-    """Makes rows of the sketches of snapshots with the same metrics. A grid grows as they need it."""
+class Grids:
+    """The grids of snapshots with the same metrics. The newest one grows as they need it."""
 
     def __init__(self) -> None:
-        self._grid: Grid | None = None
+        self._newest: dict[tuple[int, int], Grid] = {}  # by scale and width
+        self._known: dict[bytes, Grid] = {}
 
-    def row(self, sketches: Sequence[record.Sketch | None]) -> SketchRow | None:
-        """Return sketches as a row, None if one is missing or can't be read, or for unusual ones."""
+    def of(self, packed: bytes) -> Grid:
+        """Return the grid of its bytes."""
+        return self._known.get(packed) or self._add(Grid.of(packed))
+
+    def row(
+        self, sketches: Sequence[record.Sketch | None], counts: Sequence[int] | None = None
+    ) -> tuple[Grid, bytes, list[int]] | None:
+        """Return the grid of sketches, their row and their numbers of zeros. Return None for unusual ones.
+
+        With `counts`, return None also if one can't be read, or has not that many values.
+        """
         found = [sketch for sketch in sketches if sketch is not None]
         try:
             runs = _runs_of(found) if len(found) == len(sketches) else None
@@ -145,22 +180,26 @@ class SketchRows:
             return None
         if runs is None:
             return None
-        grid, most = self._grid, _SPREAD * sum(runs.sizes) + _MIN * len(found)
-        if grid is None or (grid.scale, grid.width) != (runs.scale, runs.width):
-            grid = Grid(runs.scale, runs.width, [_NO_RANGE] * len(found))
-        counts = grid.row(runs, most)
-        if counts is None and grid.size <= most:
+        key, most = (runs.scale, runs.width), _SPREAD * sum(runs.sizes) + _MIN * len(found)
+        newest = self._newest.get(key)
+        grid = newest or Grid(runs.scale, runs.width, [_NO_RANGE] * len(found))
+        row = grid.row(runs, most)
+        if row is None and grid.size <= most:
             grid = grid.grown(runs)
-            counts = grid.row(runs, most)
-        if counts is None:
-            return None
-        self._grid = grid
-        return SketchRow(found, [sketch.zero_count for sketch in found], grid, counts)
-
-    def valid_row(self, metrics: Sequence[record.Histogram]) -> SketchRow | None:
-        """Return the sketches of metrics as a row if all can be read and have as many values as the metric counts."""
-        row = self.row([metric.sketch for metric in metrics])
+            row = grid.row(runs, most)
         if row is None:
             return None
-        values = list(map(operator.add, row.grid.values(row.counts), row.zeros))
-        return row if values == [metric.count for metric in metrics] else None
+        zeros = [sketch.zero_count for sketch in found]
+        if counts is not None and list(map(operator.add, grid.values(row), zeros)) != counts:
+            return None
+        if grid is not newest:
+            if newest is None and len(self._newest) >= _MAX_GRIDS:
+                self._newest = {}
+            self._newest[key] = self._add(grid)
+        return grid, row, zeros
+
+    def _add(self, grid: Grid) -> Grid:
+        if len(self._known) >= _MAX_GRIDS:
+            del self._known[next(iter(self._known))]
+        self._known[grid.packed] = grid
+        return grid

@@ -242,12 +242,10 @@ class MergedSketch:
             counts = np.frombuffer(run.counts, TYPES_BY_WIDTH[run.width])
             self.sides.setdefault(side, Pages()).add(run.offset, counts, subtract=subtract)
 
-    def add_totals(
-        self, scale: int, offset: int, counts: NDArray[np.unsignedinteger[Any]], *, subtract: bool = False
-    ) -> None:
-        """Add the total counts of consecutive positive buckets of several sketches, or subtract them."""
+    def add_totals(self, scale: int, offset: int, counts: NDArray[np.uint64]) -> None:
+        """Add the total counts of consecutive positive buckets of several sketches, modulo 2**64."""
         self._add_sketches([], 1)
-        self.sides.setdefault((scale, 1), Pages()).add(offset, counts, subtract=subtract)
+        self.sides.setdefault((scale, 1), Pages()).add(offset, counts)
 
     def not_empty(self) -> dict[tuple[int, int], NotEmpty]:
         """Return the buckets that have values, by scale and sign."""

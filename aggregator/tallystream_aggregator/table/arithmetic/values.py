@@ -42,7 +42,7 @@ def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
 _READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
 
 
-def stored(metrics: Sequence[Metric], *, have_valid_sketches: bool = False) -> Iterator[Stored | ValueError]:
+def stored(metrics: Sequence[Metric]) -> Iterator[Stored | ValueError]:
     """Yield what the table keeps of each metric, or why it is refused.
 
     It is refused if a value is beyond the range of floats, or if the sketch can't be read.
@@ -53,10 +53,7 @@ def stored(metrics: Sequence[Metric], *, have_valid_sketches: bool = False) -> I
             continue
         try:
             values = stored_values(metric)
-            if not isinstance(metric, Histogram):
-                yield values, None
-            else:
-                yield values, metric.sketch if have_valid_sketches else checked_sketch(metric)
+            yield values, checked_sketch(metric) if isinstance(metric, Histogram) else None
         except ValueError as error:
             yield error
 

@@ -62,6 +62,9 @@ def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None
     direct.feed(8)
     direct.loop().run_epoch(Batch(0), (1, 2), 60)
     require_visible(direct, ROWS, AGG)
+    assert direct.published()
+    ends = [value for _, value in (*direct.records(TOPICS.dead), *direct.records(TOPICS.events)) if value is None]
+    assert len(ends) == ({DEAD} <= {*lost} < {ROWS, AGG, DEAD})
     counts = [json.loads(value)["count"] for value in direct.values() if b'"n"' in value]
     assert counts == sorted(counts)
     assert counts[-1] == 8

@@ -200,6 +200,18 @@ def test_a_partition_that_sends_nothing_is_an_error(monkeypatch: pytest.MonkeyPa
         list(read_range(direct.broker, ROWS, bounds_of(direct.broker, ROWS), lambda: True))
 
 
+def test_an_open_transaction_is_read_though_one_read_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are after the stable end."""
+    direct = written(3)
+    epoch = direct.cluster.open_writer("other") or 0
+    direct.cluster.add_partitions("other", epoch, [ROWS])
+    direct.cluster.produce("other", epoch, ROWS, [(b"key", b"row")])
+    read, empty = SimulatedSource.read, [list[Any]()]
+    monkeypatch.setattr(SimulatedSource, "read", lambda *args: empty.pop() if empty else read(*args))
+    found = read_range(direct.broker, ROWS, Bounds(0, 4, 5), committed=False)
+    assert [record[0] for record in found] == [0, 1, 2, 4]
+
+
 PLACES = st.sampled_from([METRICS, ROWS])
 
 

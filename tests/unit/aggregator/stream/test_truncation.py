@@ -75,6 +75,16 @@ def test_an_older_end_that_a_broker_names_once_is_not_a_loss(monkeypatch: pytest
     assert truncations(direct.broker, last_records) == {}
 
 
+def test_a_record_that_is_deleted_meanwhile_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the bounds were asked."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    direct.cluster.partition(METRICS).delete_before(2)
+    bounds, older = direct.broker.bounds, [Bounds(0, 3, 3)]
+    monkeypatch.setattr(direct.broker, "bounds", lambda places: {METRICS: older.pop()} if older else bounds(places))
+    assert truncations(direct.broker, {METRICS: OffsetAndEpoch(1, 0)}) == {}
+
+
 def test_a_stop_ends_the_look_at_a_log() -> None:
     """A stop that is requested meanwhile is noticed, whether the log has the record or not."""
     direct = Direct()

@@ -11,6 +11,7 @@ from tallystream.record import MAX_COUNT
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.state import STATE_VERSION
 from tallystream_aggregator.times import DAY_MS
 
 
@@ -224,6 +225,11 @@ def test_every_truncation_of_a_state_is_refused() -> None:
     for length in range(len(packed)):
         with pytest.raises(StateError):
             unpack(packed[:length])
+
+
+def test_a_state_of_version_1_is_stored_as_that_of_this_version() -> None:
+    """An older aggregator would lose what it does not know, so it has to refuse what a later one stores."""
+    assert unpack(pack(State(version=1))).version == STATE_VERSION
 
 
 def test_a_state_of_another_version_is_refused_with_the_remedy() -> None:

@@ -1,7 +1,10 @@
-"""Sketches as rows of counts: they are accepted and added up as one by one."""
+"""Histograms and timers as columns of a block: they are accepted and added up as one by one."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
 from typing import Any, Literal
 
 import msgspec
@@ -9,15 +12,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.steps import Topic, counter
+from support.steps import BEGIN_MS, Topic, counter, gauge
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
-from tallystream_aggregator.table.arithmetic.sketch_rows import SketchRows
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.arithmetic.distributions import Columns
+from tallystream_aggregator.table.arithmetic.sketch_rows import Grids
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, checked_sketch
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.state import pack, unpack
+from tallystream_aggregator.table.sum_tags import SumTags
+from unit.aggregator.table.test_layouts import published
 
-LIVES = [new_ulid(1_700_000_000_000) for _ in range(3)]
+LIVES = [new_ulid(BEGIN_MS + number) for number in range(3)]
 NAMES = ["h0", "h1", "h2"]
 VALUES = st.one_of(
     st.floats(0.001, 0.01),
@@ -33,7 +42,7 @@ def histogram(values: list[float], name: str = "h", kind: str = "histogram") -> 
     sketch.add(values)
     extremes = {"min": min(values), "max": max(values)} if values else {}
     encoded = msgspec.to_builtins(sketch.encode())
-    return {"type": kind, "name": name, "count": len(values), "sum": sum(values), "sketch": encoded} | extremes
+    return {"type": kind, "name": name, "count": len(values), "sum": math.fsum(values), "sketch": encoded} | extremes
 
 
 def in_total(values: list[float]) -> tuple[int, record.Sketch | None]:
@@ -146,9 +155,9 @@ def is_valid(metric: record.Histogram) -> bool:
 @given(snapshots=st.lists(st.lists(histograms(), min_size=2, max_size=2), min_size=1, max_size=6))
 def test_a_snapshot_has_a_row_only_if_each_of_its_sketches_is_valid(snapshots: list[list[record.Histogram]]) -> None:
     """Whatever came before: parts of counts, buckets that do not rise or are too many, and other counts have no row."""
-    rows = SketchRows()
+    grids = Grids()
     for metrics in snapshots:
-        if rows.valid_row(metrics) is not None:
+        if grids.row([metric.sketch for metric in metrics], [metric.count for metric in metrics]) is not None:
             assert all(map(is_valid, metrics))
 
 
@@ -159,17 +168,19 @@ def test_a_snapshot_has_a_row_only_if_each_of_its_sketches_is_valid(snapshots: l
 )
 def test_rows_of_sketches_add_up_to_the_counts_of_each(offsets: list[tuple[int, int]], width: Literal[1, 2, 4]) -> None:
     """Also if the ranges grow meanwhile, or a sketch has several runs."""
-    rows, one_by_one, together = SketchRows(), MergedSketch(), MergedSketch()
+    grids, one_by_one, together = Grids(), MergedSketch(), MergedSketch()
     for first, gap in offsets:
         run = record.Buckets(offset=first, width=width, counts=b"\xff" * 8 * width)
         after = record.Buckets(offset=first + 8 + gap, width=width, counts=b"\x01" * 80 * width)
         sketch = record.Sketch(scale=5, positive=(run, after))
-        row = rows.row([sketch])
+        row = grids.row([sketch])
         one_by_one.add((5, 1), sketch.positive)
         if row is None:
             together.add((5, 1), sketch.positive)
             continue
-        ((begin, counts),) = row.grid.totals([row.counts])
+        grid, buckets, _ = row
+        assert grids.of(grid.packed).packed == grid.packed
+        ((begin, counts),) = grid.split(grid.counts(buckets))
         together.add_totals(5, begin, counts)
     assert together.total() is not None
     assert [side.runs() for side in together.not_empty().values()] == [
@@ -177,20 +188,105 @@ def test_rows_of_sketches_add_up_to_the_counts_of_each(offsets: list[tuple[int, 
     ]
 
 
-def test_the_usual_sketches_have_a_row() -> None:
-    """Also with zeros, buckets left out, counts of several widths, or few values beside many."""
-    rows = SketchRows()
-    usual = [[0.1, 0.2, 0.0], [0.1] * 300 + [5.0], [0.001, 10.0]]
-    metrics = [msgspec.convert(histogram(values), record.Histogram, strict=False) for values in usual]
-    row = rows.valid_row(metrics)
-    assert row is not None
-    assert row.has([metric.sketch for metric in metrics])
-    few = [msgspec.convert(histogram([0.1]), record.Histogram, strict=False)] * 3
-    assert rows.valid_row(few) is not None
+def made(values: list[float], kind: str = "histogram") -> record.Histogram:
+    """Return a histogram or timer of these values."""
+    of = record.Timer if kind == "timer" else record.Histogram
+    return msgspec.convert(histogram(values, kind=kind), of, strict=False)
+
+
+DRAWN = [[0.1, 0.2, 0.0], [0.1] * 300 + [5.0], [0.001, 10.0], [0.1], [0.0], []]
+
+
+@examples(50)
+@given(drawn=st.lists(st.tuples(st.sampled_from(DRAWN), st.sampled_from(["histogram", "timer"])), min_size=1))
+def test_columns_have_the_values_and_sketches_of_the_record(drawn: list[tuple[list[float], str]]) -> None:
+    """The usual ones: with zeros, buckets left out, counts of several widths, few values beside many, or none yet."""
+    metrics = [made(values, kind) for values, kind in drawn]
+    columns = Columns([kind for _, kind in drawn])
+    found = columns.read(metrics)
+    if all(not values or not any(values) for values, _ in drawn):
+        assert found is None  # no bucket tells the width of a row
+        return
+    assert found is not None
+    for place, metric in enumerate(metrics):
+        values, sketch = columns.values(found, place, metric.count), columns.sketch(found, place)
+        rates = (0.0,) * 4 if metric.type == "timer" else ()
+        assert values == (metric.count, metric.sum, metric.min, metric.max, *rates)
+        assert sketch == metric.sketch
 
 
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
     """A sketch that spans thousands of buckets with a few values is added up by itself."""
-    values = [1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]
-    metric = msgspec.convert(histogram(values), record.Histogram, strict=False)
-    assert SketchRows().valid_row([metric]) is None
+    assert Grids().row([made([1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]).sketch]) is None
+
+
+LATENCIES = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([0.0, 0.25, 4.0]))
+STEPS = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"app-1", b"app-2", b"app-3"]),
+            st.sampled_from(["usual"] * 12 + ["final", "silence", "tombstone", "other life", "whole number", "lower"]),
+            st.lists(LATENCIES, max_size=3),
+            st.lists(LATENCIES, max_size=3),
+        ),
+        max_size=8,
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@examples(60)
+@given(steps=STEPS, tags=st.sampled_from([SumTags(), SumTags(drop=("pod",))]))
+def test_columns_change_nothing_that_is_published(
+    steps: list[list[tuple[bytes, str, list[float], list[float]]]], tags: SumTags
+) -> None:
+    """Sums, rows, events and dead letters are those of a table without blocks, also after it is stored and read."""
+    with_columns, with_rows = Table(State(sum_tags=tags)), Table(State(sum_tags=tags))
+    held: dict[tuple[bytes, int], tuple[list[float], list[float]]] = {}
+    lives, clock_ms, offset = Counter[bytes](), BEGIN_MS, 0
+    for step in steps:
+        records = []
+        for key, how, *more in step:
+            offset, clock_ms, value = offset + 1, clock_ms + (60_000 if how == "silence" else 100), None
+            if how not in {"silence", "tombstone"}:
+                lives[key] = (lives[key] + (how == "other life")) % len(LIVES)
+                values = held.setdefault((key, lives[key]), ([1.0], [2.0]))
+                values[0].extend(more[0])
+                values[1].extend(more[1])
+                value = json.dumps(snapshot(values, key, LIVES[lives[key]], how, offset)).encode()
+            of = (CLOCK_KEY, clock_value(clock_ms)) if how == "silence" else (key, value)
+            records.append(Record("metrics", 0, offset, clock_ms, *of, clock_ms))
+        assert written(with_columns, records, as_rows=False) == written(with_rows, records, as_rows=True)
+        assert with_columns._rows.size._used == with_rows._rows.size._used
+        with_columns = Table(unpack(pack(with_columns.state)))
+        assert with_columns._rows.size._used == with_rows._rows.size._used
+    for table in (with_columns, with_rows):
+        table.publish_all()
+    assert written(with_columns, [], as_rows=False) == written(with_rows, [], as_rows=True)
+
+
+def written(table: Table, records: list[Record], *, as_rows: bool) -> list[object]:
+    """Return what is published of a step (`published`), with the sums as bytes."""
+    changes, rows = published(table, records, as_rows=as_rows)
+    totals = [(total.key(), total.value()) for total in changes.totals]
+    return [totals, changes._replace(totals=[]), rows]
+
+
+def snapshot(held: tuple[list[float], list[float]], key: bytes, life: str, how: str, seq: int) -> dict[str, Any]:
+    """Return a snapshot with two histograms and a timer of these values, and with others."""
+    sizes, times = held
+    pod = {"pod": key.decode()}
+    distributions = [
+        histogram(sizes, "size") | {"tags": pod},
+        histogram(times, "time", "timer") | {"m1_rate": float(seq), "tags": pod},
+        histogram(sizes[1:], "rest"),
+    ]
+    if how == "whole number":
+        distributions[0]["sum"] = math.ceil(distributions[0]["sum"])
+    if how == "lower":
+        distributions[2]["count"] = 0
+        distributions[2].pop("sketch")
+    metrics = [counter(seq, "a"), gauge(seq, "g"), *distributions, counter(seq, "b")]
+    header = {"app": "shop", "life": life, "part": 0, "ts": 0, "every_ms": 1000, "final": how == "final"}
+    return header | {"prev": BEGIN_MS, "seq": seq, "metrics": metrics}
