@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -15,15 +15,21 @@ from support.replayed import Key, TopicRecord
 from support.wait import wait_until
 from tallystream_aggregator import sums
 
-NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
-"""The broker's errors for a partition that was just created."""
+T = TypeVar("T")
 
-NO_COORDINATOR = {
+NOT_READY = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+    KafkaError._TIMED_OUT,
 }
-"""The broker's errors for a group while it starts."""
+"""The errors of a broker that starts, or that is reached by a connection to where another one was."""
 
 
 class Servers(Protocol):
@@ -135,20 +141,9 @@ def latest_sums(bootstrap_servers: str, topic: str) -> dict[Key, sums.Sum]:
 def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0) -> int:
     """Return the group's committed offset, -1001 if it has none. Wait while a broker that has started loads groups."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False})
-    found: list[int] = []
-
-    def has_coordinator() -> bool:
-        try:
-            found.append(consumer.committed([TopicPartition(topic, partition)], timeout=30)[0].offset)
-        except KafkaException as error:
-            if error.args[0].code() not in NO_COORDINATOR:
-                raise
-        return bool(found)
-
+    wanted = [TopicPartition(topic, partition)]
     try:
-        if not has_coordinator():
-            wait_until(has_coordinator, 60, f"the group {group} has a coordinator")
-        return found[0]
+        return _answer(lambda: consumer.committed(wanted, timeout=30)[0].offset, f"the group {group} has a coordinator")
     finally:
         consumer.close()
 
@@ -157,22 +152,29 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     """Return the end of each partition: the offset of the record that is appended next."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "tests-ends", "log_level": 0})
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        return {number: _end_offset(consumer, TopicPartition(topic, number)) for number in partitions}
+        known = _answer(lambda: consumer.list_topics(topic, timeout=30).topics[topic], f"a broker knows {topic}")
+        return {number: _end_offset(consumer, TopicPartition(topic, number)) for number in known.partitions}
     finally:
         consumer.close()
 
 
 def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
-    found: list[int] = []
+    what = f"{partition.topic}, partition {partition.partition}, has a leader"
+    return _answer(lambda: consumer.get_watermark_offsets(partition, timeout=30)[1], what)
 
-    def has_leader() -> bool:
+
+def _answer(ask: Callable[[], T], what: str) -> T:
+    """Return what a broker answers, as soon as one does."""
+    found: list[T] = []
+
+    def answered() -> bool:
         try:
-            found.append(consumer.get_watermark_offsets(partition, timeout=30)[1])
+            found.append(ask())
         except KafkaException as error:
-            if error.args[0].code() not in NO_LEADER:
+            if error.args[0].code() not in NOT_READY:
                 raise
         return bool(found)
 
-    wait_until(has_leader, 60, f"{partition.topic}, partition {partition.partition}, has a leader")
+    if not answered():
+        wait_until(answered, 60, what)
     return found[0]

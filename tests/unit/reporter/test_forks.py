@@ -115,6 +115,32 @@ def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
     assert out.strip() == "True False True"
 
 
+def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None:
+    """If a reporter can't be prepared, this is logged and counted, and all reporters of the parent go on."""
+    out = run("""
+        import os, sys, logging
+        logging.basicConfig(stream=sys.stdout, format="%(message)s")
+        from tallystream import MetricRegistry
+        from tallystream.testing import InMemoryReporter
+        class Unprepared(InMemoryReporter):
+            def _prepare_fork(self, deadline):
+                raise error
+        registry = MetricRegistry("orders")
+        reporters = [InMemoryReporter(registry), Unprepared(registry), InMemoryReporter(registry)]
+        for error in (OSError("no such device"), SystemExit()):
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        print([each.report_now(timeout=5) for each in reporters], [each.failures for each in reporters])
+    """)
+    assert out.splitlines() == [
+        "the reporter could not be prepared for a fork: no such device",
+        "the reporter could not be prepared for a fork: SystemExit()",
+        "[True, True, True] [0, 2, 0]",
+    ]
+
+
 def test_a_signal_that_arrives_while_the_process_is_copied_stops_no_reporter() -> None:
     """Python calls the signal's handler at the start of the hook that resumes the reporters."""
     out = run("""

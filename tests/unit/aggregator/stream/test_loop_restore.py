@@ -207,8 +207,11 @@ def test_records_of_two_limits_are_never_replayed_with_one(
 
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("from_rows", [False, True])
-def test_a_topic_that_was_read_as_json_is_named_as_otlp_after_a_kill(from_rows: bool, partitions: int) -> None:
+def test_a_topic_that_was_read_as_json_is_named_as_otlp_after_a_kill(
+    from_rows: bool, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pattern matched it, so its records are dead letters. They stay, and the records that follow them count."""
+    monkeypatch.setattr(loop_module, "ROWS_EVERY_S", 60)  # the dead letter is replayed
     direct = Direct(partitions=partitions)
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
