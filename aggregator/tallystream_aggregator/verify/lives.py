@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass, field
 from operator import attrgetter, lt
 from types import SimpleNamespace
@@ -38,6 +39,11 @@ class Tags:
 
     def _has(self, tag: str) -> bool:
         return tag not in self.dropped and (self.kept is None or tag in self.kept)
+
+
+def _difference(value: float, base: float) -> float:
+    """Return the difference of two numbers. One beyond the range of floats is the largest or smallest float."""
+    return max(-sys.float_info.max, min(value - base, sys.float_info.max))
 
 
 def _needs(kind: str, tag: str) -> bool:
@@ -249,7 +255,7 @@ class Life:
             rest["counts"] = [0] * len(less) if not is_above else None if min(less) < 0 else less
         for name in ADDED[kind][0] if kind != "buckets" else ("count",):
             pair = getattr(values, name), getattr(base, name)
-            rest[name] = (None if None in pair else pair[0] - pair[1]) if is_above else 0 if name == "count" else 0.0
+            rest[name] = (None if None in pair else _difference(*pair)) if is_above else 0 if name == "count" else 0.0
         if not is_above:
             rest |= {name: None for name, _ in WIDENING.get(kind, ())}
         return Row(computed(kind, {name: getattr(values, name) for name in fields_of(kind)} | rest), row.part, row.seq)

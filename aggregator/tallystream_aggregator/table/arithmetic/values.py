@@ -120,7 +120,7 @@ def _rest(value: Value | bytes, base: Value | bytes) -> Value | bytes:
     if isinstance(value, bytes) or isinstance(base, bytes):
         counts, before = (np.frombuffer(one, "<u8") for one in (value, base))  # type: ignore[arg-type]  # both are bytes
         return (counts - before).tobytes() if (counts >= before).all() else None
-    return None if value is None or base is None else value - base
+    return None if value is None or base is None else _within(value - base)
 
 
 def saturated(totals: Totals) -> tuple[Totals, bool]:

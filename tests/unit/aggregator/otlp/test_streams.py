@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -318,6 +319,19 @@ def test_distributions_have_baselines() -> None:
     assert "p50" in summed(distributions(0, 30, 30), distributions(14, 30, 40))["histogram", "x"], (
         "it counts all values"
     )
+
+
+def test_a_sum_too_far_from_its_baseline_is_the_largest_float() -> None:
+    """The difference is beyond the range of floats, and the aggregator goes on."""
+    points = [
+        pb.HistogramDataPoint(start_time_unix_nano=ns(30), time_unix_nano=ns(time), count=count, sum=total)
+        for time, count, total in ((30, 1, -1.7e308), (40, 2, 1.7e308))
+    ]
+    records = [
+        record(pb.Metric(name="e", histogram=pb.Histogram(data_points=[one], aggregation_temporality=CUMULATIVE)))
+        for one in points
+    ]
+    assert summed(*records)["histogram", "e"] == {"count": 1, "sum": sys.float_info.max}
 
 
 def test_too_many_buckets_are_merged_as_by_verify() -> None:
