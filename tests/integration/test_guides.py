@@ -71,7 +71,7 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
         assert shown.returncode == 2, shown.stdout
         assert f"{topic}/0 STOP 70" in " ".join(shown.stdout.split())
         url = curl[1].replace("9402", str(port))
-        found = json.loads(execute([curl[0], "-sS", url], tmp_path).stdout)
+        (found,) = json.loads(execute([curl[0], "-sS", url], tmp_path).stdout)["groups"]
         assert (found["status"], found["lag"]) == ("ERR", 70)
         assert [one["status"] for one in found["partitions"]] == ["STOP"]
     finally:
