@@ -30,7 +30,7 @@ bench-reporter: setup ## the reporter's speed beside its peers, written to docs/
 bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): make bench-aggregator ARGS="--only backlog-2m"
 	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
 
-limits: setup ## what hostile records cost: time, output, state and memory of 238 inputs (two minutes): make limits ARGS="--all --memory 1024"
+limits: setup ## what hostile records cost: time, output, state and memory of 240 inputs (two minutes): make limits ARGS="--all --memory 1024"
 	@exec $(PYTHON_) -m benchmarks.limits $(ARGS)
 
 faults: setup ## the fault suite in full, two hours: make faults ARGS="-k disk"
