@@ -100,10 +100,10 @@ def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Co
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags())
 
 
-def _require_selected(ends: Offsets, known: Collection[str], selection: Selection, topics: Topics) -> None:
+def _require_selected(ends: Offsets, otlp: Collection[str], selection: Selection, topics: Topics) -> None:
     """Require that all that the table has read is still selected: its sums include the rest forever.
 
-    What it has `known` as OTLP metrics has to be selected as such.
+    `otlp` are the topics that it has read as OTLP metrics, which have to be selected as such.
     """
     left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
     if left:
@@ -113,10 +113,10 @@ def _require_selected(ends: Offsets, known: Collection[str], selection: Selectio
             selection.pattern or selection.partitions or selection.topic,
             f"the table on {topics.table} has read more (topic → partitions: {left}): take these in, too",
         )
-    if otlp := sorted(set(known) & ends.keys() - set(selection.otlp)):
+    if missing := sorted(set(otlp) & ends.keys() - set(selection.otlp)):
         raise ConfigError(
             "--otlp-topic",
             ", ".join(selection.otlp),
-            f"the table on {topics.table} has read OTLP metrics from {', '.join(otlp)}: add "
-            f"{' '.join(f'--otlp-topic {name}' for name in otlp)}",
+            f"the table on {topics.table} has read OTLP metrics from {', '.join(missing)}: add "
+            f"{' '.join(f'--otlp-topic {name}' for name in missing)}",
         )

@@ -75,15 +75,15 @@ class Columns:
         if self._timers:
             timers = [metrics[place] for place in self._timers]
             columns += [list(map(_readers[index], timers)) for index in _RATES]
-        return self._made(columns, [one.sketch for one in metrics], [one.count for one in metrics])
+        return self._from_columns(columns, [one.sketch for one in metrics], [one.count for one in metrics])
 
     def of_rows(self, rows: Sequence[Stored]) -> Distributions | None:
         """Return the distributions of rows. Return None if one is unusual."""
         columns: Any = [[values[index] for values, _ in rows] for index in (_SUM, _MIN, _MAX)]
         columns += [[rows[place][0][index] for place in self._timers] for index in _RATES]
-        return self._made(columns, [sketch for _, sketch in rows], None)
+        return self._from_columns(columns, [sketch for _, sketch in rows], None)
 
-    def _made(
+    def _from_columns(
         self, columns: list[list[Value]], sketches: Sequence[record.Sketch | None], counts: list[int] | None
     ) -> Distributions | None:
         values = [value for column in columns for value in column]
@@ -104,7 +104,7 @@ class Columns:
         return Distributions(grid.packed, buckets, self._pack(*values), packed_zeros)
 
     def widens(self, old: Distributions, new: Distributions) -> bool:
-        """Tell whether no extreme is narrower than before."""
+        """Tell whether every minimum is as low as before, or lower, and every maximum as high, or higher."""
         size, unpack = self.size, self._unpack_extremes
         before, after = unpack(old.values, 8 * size), unpack(new.values, 8 * size)
         return all(map(le, after[:size], before[:size])) and all(map(ge, after[size:], before[size:]))
@@ -148,6 +148,7 @@ class Replacements:
         self._columns = columns
         self._replaced: list[tuple[bytes | None, bytes]] = []
         self._rates: tuple[list[bytes], list[bytes]] = [], []  # what no longer counts, and what does from now on
+        # The first replacement, until there is a second: of one alone, sketches take less time than arrays.
         self._single: tuple[Distributions | None, Distributions] | None = None
         self._buckets: dict[Grid, NDArray[np.signedinteger[Any]]] = {}
         self._zeros: Iterable[int] = [0] * columns.size
