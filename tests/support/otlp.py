@@ -86,16 +86,6 @@ def encode(*resources: pb.ResourceMetrics, as_json: bool = False) -> bytes:
     return text.encode() if as_json else data.SerializeToString()
 
 
-def instance_of(one: Appended) -> str:
-    """Return the first instance in a record of a `Fleet`."""
-    data = pb.MetricsData()
-    if one.value.startswith(b"{"):
-        json_format.Parse(one.value, data)
-    else:
-        data.ParseFromString(one.value)
-    return data.resource_metrics[0].resource.attributes[1].value.string_value
-
-
 class Appended(NamedTuple):
     """A record of the OTLP topic."""
 
@@ -136,13 +126,6 @@ class Fleet:
         total: Counter[tuple[str, str]] = Counter()
         for (_, _, name, topic), (_, count) in self._newest.items():
             total[name, topic] += count
-        return total
-
-    def counted_without(self, instance: str) -> Counter[tuple[str, str]]:
-        """Return `counted` after all streams of an instance were taken out: metrics that it had are 0 at least."""
-        total: Counter[tuple[str, str]] = Counter(dict.fromkeys(self.counted, 0))
-        for (name, _, *metric), (_, count) in self._newest.items():
-            total[metric[0], metric[1]] += count * (name != instance)
         return total
 
     def step(self) -> None:
