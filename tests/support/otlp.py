@@ -38,7 +38,6 @@ def attributes(**values: Any) -> list[KeyValue]:
 
 
 def any_value(value: Any) -> AnyValue:
-    """Return the value of an attribute."""
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, int):
@@ -67,7 +66,6 @@ def counter(name: str, *points: Any, temporality: Any = CUMULATIVE, monotonic: b
 
 
 def gauge(name: str, *points: Any) -> pb.Metric:
-    """Return a gauge."""
     return pb.Metric(name=name, gauge=pb.Gauge(data_points=points))
 
 
