@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 ALL_EVENTS = events.ROWS * events.REPETITIONS
 QUICK_EVENTS = 100_000
-MIN_EVENTS, MAX_EVENTS = 20_000, 100_000_000
 LINE_INTERVAL_S = 5.0
 
 
@@ -43,28 +41,21 @@ class DemoSettings:
     """The options of `tallystream demo`. Without `data`, the folder is temporary, and kept if the demonstration fails.
 
     Raises:
-        ConfigError: the number of events is out of range, or the folder is not empty.
+        ConfigError: the folder is not empty.
     """
 
-    events: int | None = None
     quick: bool = False
     headless: bool = False
     keep: bool = False
     data: Path | None = None
-    page_port: int = 0
-    as_json: bool = False
 
     def __post_init__(self) -> None:
-        if not MIN_EVENTS <= self.number <= MAX_EVENTS:
-            raise ConfigError("--events", self.events, f"give a number from {MIN_EVENTS:,} to {MAX_EVENTS:,}")
         if self.data is not None and self.data.exists() and (not self.data.is_dir() or any(self.data.iterdir())):
             raise ConfigError("--data", str(self.data), "name an empty folder: earlier records would be counted too")
 
     @property
     def number(self) -> int:
         """The number of events to send."""
-        if self.events is not None:
-            return self.events
         return QUICK_EVENTS if self.quick else ALL_EVENTS
 
 
@@ -111,7 +102,7 @@ def run(settings: DemoSettings) -> int:
     """
     folder = settings.data or Path(tempfile.mkdtemp(prefix="tallystream-demo-"))
     keep_folder = True
-    display = Display(sys.stderr if settings.as_json else sys.stdout)
+    display = Display(sys.stdout)
     try:
         with interruptible() as check:
             code = _run(settings, folder, display, check)
@@ -135,7 +126,6 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             folder / "system",
             say=lambda line: display.say(f"   {line}"),
             check=check,
-            page_port=settings.page_port,
             page=not settings.headless,
             # Internal metrics would change between the reading of the sums and of what they are compared with.
             own_metrics=False,
@@ -186,27 +176,13 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             in_store = read_points(reader, values)
         found = Found(sent, scenario.lines(), kills, values, sums.decreases, in_store, verified)
         table = rows(found)
-        seconds = time.monotonic() - started_at
-        if settings.as_json:
-            sys.stdout.write(json.dumps(as_dict(table, seconds)) + "\n")
-            sys.stdout.flush()
-        else:
-            display.say(as_text(table, seconds))
+        display.say(as_text(table, time.monotonic() - started_at))
         if settings.keep:
             display.say(f"Everything stays up until Ctrl-C. The page: {system.page_url or 'none: --headless'}")
             with suppress(KeyboardInterrupt):
                 system.run()
             display.say("Stopping.")
         return 0 if exact(table) else 1
-
-
-def as_dict(table: Sequence[Row], seconds: float) -> dict[str, object]:
-    """Return the table and how long all took, as they are printed with --json."""
-    return {
-        "exact": exact(table),
-        "rows": [row._asdict() for row in table],
-        "seconds": round(seconds, 1),
-    }
 
 
 def as_text(table: Sequence[Row], seconds: float) -> str:

@@ -87,7 +87,6 @@ BAD = [
     ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
     ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
-    ("demo --events 3", "--events: 3 can't be used; "),
     ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1' can't be used; "),
 ]
 
