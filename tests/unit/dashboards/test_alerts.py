@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.compare_points import position
 from support.http_stub import HttpStub, Request, Response
 from support.lag import Rounds, group, round_of
 from support.printed import NOW_MS
@@ -198,11 +199,6 @@ def counted(name: str, count: int, ago_s: int, app: str = "orders", instances: i
     return Point(name, {"app": app, "metric_type": "counter"}, fields, NOW_MS - ago_s * 1000)
 
 
-def covered(name: str, start: int, end: int, app: str, topic: str = "in") -> Point:
-    tags = {"app": app, "metric_type": "position", "topic": topic, "partition": "0"}
-    return Point(f"{name}.position", tags, {"start": start, "position": end}, NOW_MS)
-
-
 def posted(store: StoreSettings, **options: Any) -> list[tuple[str, str, str]]:
     """Return the names, the metrics and the summaries of what one run posts about records and sums."""
     webhook = Alertmanager()
@@ -217,10 +213,10 @@ def posted(store: StoreSettings, **options: Any) -> list[tuple[str, str, str]]:
 
 def test_records_that_were_lost_and_processed_twice(store: StoreSettings) -> None:
     """Each has an alert as soon as it is certain, and a threshold."""
-    points = [counted("sent", 1000, 0), covered("sent", 0, 1000, "orders")]
+    points = [counted("sent", 1000, 0), position("sent.position", "0", 0, 1000)]
     for name in ("done", "done.taken"):
-        points += [counted(name, 900, 0, "billing"), covered(name, 100, 1000, "billing")]
-    points += [counted("done", 1003, 0, "audit"), covered("done", 0, 1000, "audit", "other")]
+        points += [counted(name, 900, 0, "billing"), position(f"{name}.position", "0", 100, 1000, app="billing")]
+    points += [counted("done", 1003, 0, "audit"), position("done.position", "0", 0, 1000, app="audit", topic="other")]
     write(store, points)
     lost = ("TallystreamRecordsLost", "done", "billing: 100 records of done were lost")
     twice = ("TallystreamProcessedTwice", "done", "audit processed 3 records of done more than once")
