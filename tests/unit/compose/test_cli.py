@@ -132,7 +132,6 @@ INVALID = [
     (f"{ALERT} http://h --every 0.5", "--every: 0.5 can't be used; give seconds from 1 to 120"),
     (f"{ALERT} http://h --every 121", "--every: 121.0 can't be used; give seconds from 1 to 120"),
     (f"{DOCTOR} --store nonsense", "--store: 'nonsense' can't be used; "),
-    (f"{DOCTOR} --command nonsense", "--command: 'nonsense' can't be used; "),
     (f"{DOCTOR} --kafka nonsense", "--kafka: '***' can't be used; "),
     (f"{DOCTOR} --kafka no.such.option=1", "--kafka: "),
     (f"{DOCTOR} --topic-prefix /", "--topic-prefix: '/' can't be used; "),

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.compare_points import position
 from support.http_stub import HttpStub, Request, Response
 from support.lag import Rounds, group, round_of
-from support.printed import NOW_MS
+from support.printed import NOW_MS, position
 from support.stores import write
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.base import Point

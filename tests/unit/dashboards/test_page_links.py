@@ -1,4 +1,4 @@
-"""The page's selection in its address, and what the page links to: Grafana and the runbook."""
+"""The page's selection in its address, and the runbook that it links to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.malformed import INVALID_TIMES
-from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.grafana.generate import alert_rules
-from tallystream_dashboards.page import PageSettings
-from tallystream_dashboards.page.url_state import Selection, chosen_moment, grafana_link, options, parse, refresh_every
+from tallystream_dashboards.page.url_state import Selection, chosen_moment, options, parse, refresh_every
 from tallystream_dashboards.page.views import runbook
 
 
@@ -59,38 +56,6 @@ def test_the_seconds_of_a_link_are_kept() -> None:
     assert chosen_moment(minute, "2026-11-20T03:12:44") == "2026-11-20T03:12:44"
     assert chosen_moment(minute, "2026-11-20T03:13:44") == "2026-11-20T03:12"
     assert chosen_moment(minute, None) == "2026-11-20T03:12"
-
-
-STORE = StoreSettings.parse("local:x.db")
-GRAFANA = PageSettings(store=STORE, grafana_url="https://g.example/sub/", grafana_uid_prefix="prod")
-NOW = 1_700_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("selection", "link"),
-    [
-        (Selection(view="groups"), "prod-lag?from=now-15m&to=now"),
-        (Selection(view="groups", group="a b&c"), "prod-lag?var-group=a+b%26c&from=now-15m&to=now"),
-        (Selection(view="groups", range="7d"), "prod-lag?from=now-7d&to=now"),
-        (
-            Selection(view="metrics", app="a", metric="m", at="2023-11-14T22:13:20"),
-            f"prod-metric?var-app=a&var-metric=m&from={NOW - 900_000}&to={NOW}",
-        ),
-        (Selection(view="compare", app="a", metric="m"), "prod-metric?var-app=a&var-metric=m&from=now-15m&to=now"),
-    ],
-)
-def test_grafana_shows_the_same_at_the_same_time(selection: Selection, link: str) -> None:
-    """The link names the dashboard, its variables and the period."""
-    assert grafana_link(GRAFANA, selection) == f"https://g.example/sub/d/{link}"
-
-
-@pytest.mark.parametrize(
-    "url", ["javascript:alert(1)", "grafana.example", "http://[::1", "http://g:x", "file:///etc/passwd"]
-)
-def test_only_web_addresses_are_linked(url: str) -> None:
-    """An address that is not of the web is refused when the page starts."""
-    with pytest.raises(ConfigError, match="--grafana-url"):
-        PageSettings(store=STORE, grafana_url=url)
 
 
 def test_the_page_has_the_runbook() -> None:
