@@ -28,7 +28,6 @@ class Demo:
         self._seen: set[psutil.Process] = set()
 
     def output(self) -> str:
-        """Return its output so far."""
         return self._log.read_text(encoding="utf-8")
 
     def record_processes(self) -> None:
@@ -42,7 +41,6 @@ class Demo:
         return text in self.output() or self.process.poll() is not None
 
     def ended(self) -> bool:
-        """Return whether it has ended."""
         self.record_processes()
         return self.process.poll() is not None
 

@@ -114,12 +114,15 @@ def demo(
     data: Annotated[
         Path | None, typer.Option(help="The folder for all data; by default a temporary one, removed at the end.")
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of tables; progress goes to standard error.")
+    ] = False,
 ) -> None:
     """Run the demonstration: a million real events, two consumers, a kill -9, and a comparison of every sum."""
     o.require_spark()
     from tallystream_cli.demo.run import DemoSettings, run
 
-    raise typer.Exit(run(DemoSettings(quick=quick, headless=headless, keep=keep, data=data)))
+    raise typer.Exit(run(DemoSettings(quick=quick, headless=headless, keep=keep, data=data, as_json=json)))
 
 
 def _run(data: Path, options: Mapping[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -48,6 +49,7 @@ class DemoSettings:
     headless: bool = False
     keep: bool = False
     data: Path | None = None
+    as_json: bool = False
 
     def __post_init__(self) -> None:
         if self.data is not None and self.data.exists() and (not self.data.is_dir() or any(self.data.iterdir())):
@@ -102,7 +104,7 @@ def run(settings: DemoSettings) -> int:
     """
     folder = settings.data or Path(tempfile.mkdtemp(prefix="tallystream-demo-"))
     keep_folder = True
-    display = Display(sys.stdout)
+    display = Display(sys.stderr if settings.as_json else sys.stdout)
     try:
         with interruptible() as check:
             code = _run(settings, folder, display, check)
@@ -176,13 +178,27 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             in_store = read_points(reader, values)
         found = Found(sent, scenario.lines(), kills, values, sums.decreases, in_store, verified)
         table = rows(found)
-        display.say(as_text(table, time.monotonic() - started_at))
+        seconds = time.monotonic() - started_at
+        if settings.as_json:
+            sys.stdout.write(json.dumps(as_dict(table, seconds)) + "\n")
+            sys.stdout.flush()
+        else:
+            display.say(as_text(table, seconds))
         if settings.keep:
             display.say(f"Everything stays up until Ctrl-C. The page: {system.page_url or 'none: --headless'}")
             with suppress(KeyboardInterrupt):
                 system.run()
             display.say("Stopping.")
         return 0 if exact(table) else 1
+
+
+def as_dict(table: Sequence[Row], seconds: float) -> dict[str, object]:
+    """Return the table and how long all took, as they are printed with --json."""
+    return {
+        "exact": exact(table),
+        "rows": [row._asdict() for row in table],
+        "seconds": round(seconds, 1),
+    }
 
 
 def as_text(table: Sequence[Row], seconds: float) -> str:

@@ -19,7 +19,7 @@ from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_cli.demo import journal
 from tallystream_cli.demo.journal import Line, Span
 from tallystream_cli.demo.results import Duplicates, Found, Row, differences, exact, rows
-from tallystream_cli.demo.run import DemoSettings, Display, as_text
+from tallystream_cli.demo.run import DemoSettings, Display, as_dict, as_text
 from tallystream_cli.demo.sums import Key, SumsReader, Values, counted
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare import Counted, Place, Range
@@ -249,8 +249,16 @@ def test_a_closed_output_is_no_error(closed: str) -> None:
 
 
 def test_the_table() -> None:
-    """It has every row, and whether all rows agree."""
+    """The object has every row, and whether all rows agree. So does the text."""
     table = [Row("events sent", "7"), Row("processed", "7", "by the journals", "8", False)]
+    assert as_dict(table, 2.04) == {
+        "exact": False,
+        "rows": [
+            {"what": "events sent", "value": "7", "against": "", "other": "", "agrees": None},
+            {"what": "processed", "value": "7", "against": "by the journals", "other": "8", "agrees": False},
+        ],
+        "seconds": 2.0,
+    }
     assert as_text(table, 2.04).splitlines() == [
         "what         value  compared with    value  agrees",
         "events sent      7",
