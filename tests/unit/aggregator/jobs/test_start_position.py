@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
-from tallystream_aggregator.jobs.aggregate.start_position import Start, parse_start, resolve
+from tallystream_aggregator.jobs.aggregate.settings import (
+    AggregateSettings,
+    Start,
+    parse_latency,
+    parse_memory,
+    parse_start,
+)
+from tallystream_aggregator.jobs.aggregate.table_start import resolve
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
