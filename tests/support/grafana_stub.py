@@ -44,7 +44,6 @@ class GrafanaState:
         self.intervals: dict[tuple[str, str], int] = {}
 
     def create_folder(self, uid: str, body: JSON) -> Response:
-        """Create a folder."""
         require_known(body, FOLDER)
         self.folders[uid] = {"uid": uid, "title": body["title"]}
         return 200, self.folders[uid]
@@ -121,7 +120,6 @@ class GrafanaStub(HttpStub):
 
     @property
     def url(self) -> str:
-        """The URL."""
         return f"{self._scheme}://{self.address}{self.path}"
 
     def fail(self, request: str, status: int, message: str) -> None:

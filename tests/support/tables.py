@@ -73,16 +73,13 @@ class Tables:
 
     @property
     def tables(self) -> list[Table]:
-        """The table of each shard."""
         return [one.table for one in self._shards]
 
     @property
     def states(self) -> list[State]:
-        """The state of each shard."""
         return [table.state for table in self.tables]
 
     def extend(self, records: Iterable[TopicRecord]) -> None:
-        """Append records to the topic."""
         for record in records:
             self._partitions.setdefault(record.partition, []).append(record)
 

@@ -106,7 +106,7 @@ class CombinerLoop(EpochLoop):
         del store
         if self._last is None:
             require_no_sums(self._broker, self._loop, self._loop.sums, PUBLISH_AGAIN)
-            self._publish_claim(self._row(begun=False))  # before there is a sum
+            self._publish_claim(self._row())  # before there is a sum
         else:
             self._require_untruncated(by_place(self._last.last_records), self._stopped)
         published = {} if self._last is None else by_place(self._last.positions)
@@ -152,11 +152,12 @@ class CombinerLoop(EpochLoop):
 
     def _publish(self) -> None:
         totals = self._combined.changes()
-        row = self._row(begun=self._combined.has_begun)
+        row = self._row()
         self._commit(self._records(totals, row), row)
         self._report.sums += len(totals)
 
-    def _row(self, *, begun: bool) -> PositionsRow:
+    def _row(self) -> PositionsRow:
+        begun = self._combined.has_begun
         return PositionsRow(
             shard=self._loop.number,
             of=self._loop.shards,
