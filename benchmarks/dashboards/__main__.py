@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.dashboards.points import lines
 from benchmarks.dashboards.queries import TIMEOUT_S, Server, panels, replace_variables
-from support.grafana_rules import rules
+from support.grafana_queries import rules
 from support.influxd import InfluxServer
 from tallystream_dashboards.grafana.settings import Settings
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.grafana_queries import METRIC_OF, SELECTED, flux, interpolate
-from support.grafana_rules import Rule, rules
+from support.grafana_queries import METRIC_OF, SELECTED, Rule, flux, interpolate, rules
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
 from support.stores import Influx, influx_bucket, write
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point

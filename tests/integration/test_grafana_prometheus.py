@@ -14,8 +14,16 @@ import pytest
 import yaml
 
 from support import images
-from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
-from support.grafana_rules import prometheus_rules
+from support.grafana_queries import (
+    METRIC_OF,
+    SELECTED,
+    interpolate,
+    label_values,
+    prometheus,
+    prometheus_rules,
+    promql,
+    promql_range,
+)
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink

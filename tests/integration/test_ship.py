@@ -1,4 +1,4 @@
-"""The shipper on a real broker with real stores and a real Collector: every sum arrives, also after kills."""
+"""The shipper on a real broker with real stores: every sum arrives, also after kills."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.collector import Collector, find_or_build
 from support.commands import run
 from support.health import ask, base, internal_metrics
 from support.kafka import committed, end_offsets, read_topic
-from support.levels import Contents, data_points, exposed, samples
+from support.levels import exposed, samples
 from support.processes import kill_tree
 from support.shipping import Sums, shipper, wait_shipped
 from support.slow_store import SlowProxy, assert_points_wait_on_kafka
@@ -210,43 +209,6 @@ def test_points_wait_on_kafka_while_a_store_is_slow(
         slow = replace(store, where=proxy.url)
         sizes = {"rows": 8_000, "slow": 4_000, "growth_mib": 40, "padding": 8_000}
         assert_points_wait_on_kafka(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
-
-
-def test_every_sum_arrives_through_a_kill_of_the_shipper_with_one_start(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """After SIGKILL during the work, the shipper continues to the same data points, all with the same start.
-
-    A data point that is sent again is equal to the first one. A sum that no receiver accepts is a dead letter.
-    """
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    wanted = Sums(broker.bootstrap_servers, topics.agg, padding=20_000)
-    wanted.publish(2_000)
-    wanted.publish_rejected()
-    with Collector(tmp_path / "otelcol", found.path) as collector:
-        store = StoreSettings.parse(f"otlp:{collector.url}", env={})
-        sent: Contents = {}
-
-        def arrived() -> int:
-            """Return how many points have arrived. Each data point has the start (`data_points`) and its value."""
-            for (name, tags, ts_ms), fields in data_points(collector.destination.received):
-                point = sent.setdefault((name, tags), {}).setdefault(ts_ms, {})
-                assert {**point, **fields} == {**fields, **point}
-                point.update(fields)
-            return sum(map(len, sent.values()))
-
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
-            wait_until(lambda: arrived() >= 200, LIMIT_S, "some points have arrived", poll=0.02)
-            kill_tree(process)
-        wanted.publish(500)
-        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store):
-            wait_until(lambda: arrived() >= 2_500, LIMIT_S, "all points have arrived")
-        assert sent == {(name, tags): points for name, all_ in wanted.points.items() for tags, points in all_.items()}
-    letters = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead)]
-    assert {letter["store"] for letter in letters} == {store.spec}
-    assert {json.loads(letter["point"])["measurement"] for letter in letters} == {"too.large"}
 
 
 def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:

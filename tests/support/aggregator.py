@@ -40,7 +40,6 @@ class Aggregator:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The newest process."""
         assert self._process is not None, "it was never started"
         return self._process
 

@@ -118,7 +118,6 @@ class Group:
         self.ends[partition] += 1
 
     def report_sent(self, producer: int) -> None:
-        """Let a producer report."""
         self.sending[producer].published = self.sending[producer].registry.snapshot()
 
     def kill_producer(self, producer: int) -> None:

@@ -18,12 +18,10 @@ class Result(NamedTuple):
 
     @property
     def failed(self) -> dict[str, Finding]:
-        """The checks that failed."""
         return {check: line for check, line in self.lines.items() if line.status == "failed"}
 
 
 def doctor(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
-    """Run the command."""
     done = run("doctor", "--json", *arguments, env=env, timeout=120)
     assert done.stdout, done.stderr
     output = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Run the queries of dashboards as Grafana does: interpolate variables and macros, then ask the store.
+"""Run the queries of dashboards and alert rules as Grafana does: interpolate variables and macros, then ask the store.
 
 Sources: "Variable syntax" (formats regex and the default of each data source), "Template variables" of the InfluxDB and
 Prometheus data sources, "Annotate visualizations" (grafana.com/docs).
@@ -15,10 +15,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from support.prometheus import Prometheus
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.grafana.generate import files, rule_group
+from tallystream_dashboards.grafana.settings import Settings
 
 Row = dict[str, Any]
 
@@ -130,9 +134,9 @@ def promql(url: str, text: str, *, at_ms: int) -> list[Row]:
     return [{**sample["metric"], "value": float(sample["value"][1])} for sample in samples]
 
 
-def promql_range(url: str, text: str, *, start_ms: int, end_ms: int, step_s: int = 15) -> list[Row]:
+def promql_range(url: str, text: str, *, start_ms: int, end_ms: int) -> list[Row]:
     """Run a range query, and return its series: labels and `values`."""
-    query = {"query": text, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_s}
+    query = {"query": text, "start": start_ms / 1000, "end": end_ms / 1000, "step": 15}
     form = urllib.parse.urlencode(query).encode()
     with urllib.request.urlopen(f"{url}/api/v1/query_range", form, timeout=30) as response:
         series = json.load(response)["data"]["result"]
@@ -145,3 +149,36 @@ def label_values(url: str, text: str, *, at_ms: int) -> set[str]:
     query = urllib.parse.urlencode({"match[]": selector, "start": at_ms / 1000 - 3600, "end": at_ms / 1000})
     with urllib.request.urlopen(f"{url}/api/v1/label/{label}/values?{query}", timeout=30) as response:
         return set(json.load(response)["data"])
+
+
+class Rule(NamedTuple):
+    """A rule of Grafana: it fires if its query's result is above the limit, with the labels that its texts name."""
+
+    slug: str
+    query: str
+    limit: float
+    labels: frozenset[str]
+    content: dict[str, Any]
+
+
+def rules(settings: Settings) -> list[Rule]:
+    """Return the rules that Grafana evaluates."""
+    found = []
+    for rule in rule_group(settings)["rules"]:
+        query, _, threshold = rule["data"]
+        found.append(
+            Rule(
+                rule["uid"].removeprefix(f"{settings.uid_prefix}-"),
+                query["model"].get("query") or query["model"]["expr"],
+                threshold["model"]["conditions"][0]["evaluator"]["params"][0],
+                frozenset(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))),
+                rule,
+            )
+        )
+    return found
+
+
+def prometheus_rules(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the rules that Prometheus evaluates, by their slugs."""
+    (group,) = yaml.safe_load(files(settings)["rules/tallystream.rules.yaml"])["groups"]
+    return {rule["annotations"]["runbook_url"].partition("#")[2]: rule for rule in group["rules"]}

@@ -38,7 +38,6 @@ class Truth:
         self.rewind()
 
     def rewind(self) -> None:
-        """Go back to the beginning."""
         self._next: dict[int, int] = defaultdict(int)
         self._rows: dict[str, dict[tuple[str, int], Line]] = defaultdict(dict)
         self._highest: dict[tuple[str, str, int], int] = {}  # a late record after a tombstone changes nothing

@@ -64,16 +64,13 @@ class HttpStub:
 
     @property
     def url(self) -> str:
-        """The URL."""
         return f"http://{self.address}"
 
     def start(self) -> Self:
-        """Answer requests from now on."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop."""
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()

@@ -29,7 +29,6 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def write(self, *words: object) -> None:
-        """Append a line."""
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
     def hold(self, window: str, batch: int) -> None:

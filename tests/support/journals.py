@@ -80,7 +80,6 @@ class Shippers:
         self.seen: list[Line] = []
 
     def start(self) -> None:
-        """Start all of them."""
         for name, store in self._stores.items():
             group = () if store.kind == "prometheus" else ("--group", f"shipper-{name}")
             env = {"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
@@ -88,7 +87,6 @@ class Shippers:
             self._processes[name] = start(self._folder / f"{name}.log", *arguments, env=env)
 
     def kill(self) -> None:
-        """Kill all of them."""
         for process in self._processes.values():
             kill_tree(process)
 

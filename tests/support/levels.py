@@ -80,7 +80,6 @@ class Readable(NamedTuple):
     level: Level = "every point"
 
     def open(self) -> Sink:
-        """Return a new sink of it."""
         return open_sink(self.settings)
 
     def holds(self, _: Sink, wanted: Contents) -> bool:
@@ -116,7 +115,6 @@ class Collected(NamedTuple):
     level: Level = "every point"
 
     def open(self) -> Sink:
-        """Return a new sink of it."""
         return open_sink(StoreSettings.parse(f"otlp:{self.collector.url}", env={}))
 
     def holds(self, _: Sink, kept: Contents) -> bool:

@@ -38,7 +38,6 @@ def attributes(**values: Any) -> list[KeyValue]:
 
 
 def any_value(value: Any) -> AnyValue:
-    """Return the value of an attribute."""
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, int):
@@ -67,7 +66,6 @@ def counter(name: str, *points: Any, temporality: Any = CUMULATIVE, monotonic: b
 
 
 def gauge(name: str, *points: Any) -> pb.Metric:
-    """Return a gauge."""
     return pb.Metric(name=name, gauge=pb.Gauge(data_points=points))
 
 
@@ -84,16 +82,6 @@ def encode(*resources: pb.ResourceMetrics, as_json: bool = False) -> bytes:
     data = pb.MetricsData(resource_metrics=resources)
     text: str = json_format.MessageToJson(data, indent=None)
     return text.encode() if as_json else data.SerializeToString()
-
-
-def instance_of(one: Appended) -> str:
-    """Return the first instance in a record of a `Fleet`."""
-    data = pb.MetricsData()
-    if one.value.startswith(b"{"):
-        json_format.Parse(one.value, data)
-    else:
-        data.ParseFromString(one.value)
-    return data.resource_metrics[0].resource.attributes[1].value.string_value
 
 
 class Appended(NamedTuple):
@@ -136,13 +124,6 @@ class Fleet:
         total: Counter[tuple[str, str]] = Counter()
         for (_, _, name, topic), (_, count) in self._newest.items():
             total[name, topic] += count
-        return total
-
-    def counted_without(self, instance: str) -> Counter[tuple[str, str]]:
-        """Return `counted` after all streams of an instance were taken out: metrics that it had are 0 at least."""
-        total: Counter[tuple[str, str]] = Counter(dict.fromkeys(self.counted, 0))
-        for (name, _, *metric), (_, count) in self._newest.items():
-            total[metric[0], metric[1]] += count * (name != instance)
         return total
 
     def step(self) -> None:

@@ -21,7 +21,6 @@ PID = "process.pid"
 
 
 def read_pid(_: CallbackOptions) -> Iterable[Observation]:
-    """Yield the process ID."""
     yield Observation(os.getpid())
 
 

@@ -35,7 +35,6 @@ class Application(Server):
         }
 
     def begin(self) -> None:
-        """Start the process."""
         self._spawn(self._command, self._env)
 
     def ready(self) -> bool:

@@ -35,7 +35,6 @@ class Prometheus(Server):
         self.url = f"http://127.0.0.1:{free_port()}"
 
     def begin(self) -> None:
-        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "prometheus.yml"
         config.write_text(_CONFIG.format(target=self._target) if self._target else "{}")
@@ -48,7 +47,6 @@ class Prometheus(Server):
         )
 
     def ready(self) -> bool:
-        """Return whether it answers."""
         try:
             with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
                 return bool(response.status == 200)

@@ -30,11 +30,9 @@ class Clock:
         self.now = now
 
     def time(self) -> float:
-        """Return the time."""
         return self.now
 
     def add(self, seconds: float) -> None:
-        """Advance it."""
         self.now += seconds
 
 

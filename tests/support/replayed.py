@@ -40,7 +40,6 @@ class Replayed:
     dead: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, records: Iterable[TopicRecord]) -> None:
-        """Apply the next records."""
         for one in records:
             refused = self.table.apply(f"metrics:{one.partition}", one.timestamp_ms, one.key, one.value)
             if refused:
@@ -48,7 +47,6 @@ class Replayed:
 
     @property
     def events(self) -> Counter[tuple[str, str, str, str, int, str]]:
-        """How often each event is there."""
         return Counter(self.table.noted.events)
 
     @property

@@ -44,11 +44,9 @@ class Bench(ABC):
         """Return the text of each received metric or attribute, oldest first."""
 
     def break_destination(self) -> None:
-        """Make the next reports fail."""
         self.broken = True
 
     def repair_destination(self) -> None:
-        """Make reports succeed again."""
         self.broken = False
 
     def close(self) -> None:  # noqa: B027 (most benches have nothing to close)
@@ -68,7 +66,6 @@ class BreakableStream(io.StringIO):
         self.bench = bench
 
     def write(self, text: str) -> int:
-        """Write, or fail."""
         if self.bench.broken:
             raise OSError("no space left on device")
         return super().write(text)
@@ -81,11 +78,9 @@ class Console(Bench):
         self.stream = BreakableStream(self)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         return ConsoleReporter(registry, stream=self.stream, **options)
 
     def lines(self) -> list[str]:
-        """Return all lines except the headings."""
         return [line for line in self.stream.getvalue().split("\n") if line and not line.startswith("-- ")]
 
 
@@ -101,11 +96,9 @@ class Logging(Bench):
         self.logger.addHandler(self.handler)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         return LoggingReporter(registry, logger=self.logger, **options)
 
     def lines(self) -> list[str]:
-        """Return the logged lines."""
         return [line for line in self.stream.getvalue().split("\n") if line]
 
 
@@ -124,7 +117,6 @@ class JsonLines(Bench):
         self.folder, self.path = folder, folder / "metrics.jsonl"
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         return JsonLinesReporter(registry, path=self.path, **options)
 
     def lines(self) -> list[str]:
@@ -139,17 +131,14 @@ class JsonLines(Bench):
         ]
 
     def counts(self, name: str) -> list[int]:
-        """Return the counts of the counter."""
         metrics = map(json.loads, self.lines())
         return [one["count"] for one in metrics if (one["name"], one["type"]) == (name, "counter")]
 
     def break_destination(self) -> None:
-        """Replace the file with a folder."""
         self.path.rename(self.folder / "moved")
         self.path.mkdir()
 
     def repair_destination(self) -> None:
-        """Put the file back."""
         self.path.rmdir()
         (self.folder / "moved").rename(self.path)
 
@@ -165,19 +154,15 @@ class Graphite(Bench):
         self.repair_destination()
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         return GraphiteReporter(registry, instance="i-1", host="127.0.0.1", port=self.port, prefix="tally", **options)
 
     def lines(self) -> list[str]:
-        """Return the received lines."""
         return b"".join(self.data).decode().split("\n")[:-1]
 
     def break_destination(self) -> None:
-        """Stop listening."""
         self.close()
 
     def repair_destination(self) -> None:
-        """Listen on the same port as before."""
         data = self.data
 
         class Handler(socketserver.StreamRequestHandler):
@@ -192,7 +177,6 @@ class Graphite(Bench):
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def close(self) -> None:
-        """Stop the listener."""
         self.server.shutdown()
         self.server.server_close()
 
@@ -215,17 +199,14 @@ class Influx(Bench):
         return Response(204)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         return InfluxReporter(
             registry, instance="i-1", url=self._stub.url, token="hush", org="o", bucket="b", **options
         )
 
     def lines(self) -> list[str]:
-        """Return the points."""
         return "\n".join(self.data).split("\n") if self.data else []
 
     def close(self) -> None:
-        """Stop the stub."""
         self._stub.stop()
 
 
@@ -236,7 +217,6 @@ class Memory(Bench):
         self.reporters: list[InMemoryReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return the reporter."""
         bench = self
 
         class Breakable(InMemoryReporter):
@@ -249,7 +229,6 @@ class Memory(Bench):
         return self.reporters[-1]
 
     def lines(self) -> list[str]:
-        """Return a text of each kept metric."""
         return [
             f"{metric.name} {metric.type} count={getattr(metric, 'count', None)}"
             for reporter in self.reporters

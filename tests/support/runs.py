@@ -22,7 +22,6 @@ UNLIMITED: dict[str, Any] = {"short_form_every_ms": 5_000, "forget_after_ms": FO
 
 
 def new_tables(records: Iterable[TopicRecord], rules: Mapping[str, Any], *args: Any, **kwargs: Any) -> Tables:
-    """Return tables with these settings."""
     return Tables(records, table_settings(**rules), *args, **kwargs)
 
 

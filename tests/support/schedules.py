@@ -282,7 +282,6 @@ def keys_of_shards(shards: int) -> list[str]:
 
 
 def forget_value(named: Any) -> bytes:
-    """Return the value of a forget record."""
     return json.dumps({"v": 1, "forget": named}).encode()
 
 

@@ -20,7 +20,6 @@ class Message:
         self._append_ms = append_ms
 
     def timestamp(self) -> tuple[int, int]:
-        """Return log append time."""
         return 2, self._append_ms
 
 
@@ -97,7 +96,6 @@ class KafkaBench:
         self.reporter = self.make(**arguments)
 
     def make(self, **arguments: Any) -> KafkaReporter:
-        """Return a reporter of the registry."""
         wanted: dict[str, Any] = {"own_metrics": False, "bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
         return KafkaReporter(self.registry, producer=self._producer, **wanted)
 
@@ -109,7 +107,6 @@ class KafkaBench:
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """The snapshots of all producers."""
         return [snapshot for producer in self.producers for snapshot in producer.snapshots]
 
 

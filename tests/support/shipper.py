@@ -43,17 +43,14 @@ class ScriptedLease:
         self.held, self.times = True, self.times + 1
 
     def committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the offset, if there is one."""
         for one in partitions:
             one.offset = self.offset
         return [one for one in partitions if one.offset >= 0]
 
     def commit(self, offsets: list[TopicPartition], *, wait: bool) -> None:
-        """Note it."""
         self.log.append(", ".join(f"to {one.offset}" for one in offsets) + ("!" if wait else ""))
 
     def close(self) -> None:
-        """Note it."""
         self.log.append("closed")
 
 
@@ -68,11 +65,9 @@ class ScriptedTail:
         self.restarted: Callable[[Positions], object] = lambda _: None
 
     def places(self) -> list[Place]:
-        """Return the partition."""
         return [AGG]
 
     def begin(self, positions: Positions) -> None:
-        """Note it."""
         self.begun.append(positions)
         self.positions = dict(positions)
 
@@ -83,7 +78,6 @@ class ScriptedTail:
         return {}
 
     def read(self, limit: int, timeout_s: float) -> list[Record]:
-        """Return the records."""
         assert (limit, timeout_s) == (MAX_RECORDS, POLL_S)
         found, self.records = self.records, []
         if found:

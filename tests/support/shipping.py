@@ -49,7 +49,6 @@ class Sums:
         self.points: dict[str, Content] = {name: {} for name, _, _ in self.SERIES}
 
     def publish(self, rows: int) -> None:
-        """Publish rows."""
         for _ in range(rows):
             number = self._random.randrange(len(self.SERIES))
             name, kind, tags = self.SERIES[number]

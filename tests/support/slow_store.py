@@ -45,7 +45,6 @@ class SlowProxy(HttpStub):
         return [one for one in list(self.forwarded) if one.path == "/api/v2/write"]
 
     def written(self) -> int:
-        """Return the number of written points."""
         return sum(one.lines for one in self.writes())
 
     def _answer(self, asked: Request) -> Response:

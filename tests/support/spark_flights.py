@@ -92,7 +92,6 @@ class SparkJob:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the driver."""
         self._process = spawn(self._command, self.log, self._environment)
 
     def kill(self) -> None:

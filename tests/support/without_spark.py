@@ -54,7 +54,6 @@ class FileCheckpoint:
         return self._folder / str(max(numbers)) if numbers else None
 
     def begin(self) -> Batch:
-        """Return an attempt of the next batch."""
         newest = self.newest()
         if newest is None:
             return Batch(0)
@@ -98,11 +97,9 @@ class Query:
 
     @property
     def isActive(self) -> bool:  # noqa: N802 (Spark's name)
-        """Whether it runs."""
         return self._thread.is_alive()
 
     def exception(self) -> Exception | None:
-        """Return why it ended."""
         return self._error
 
     def stop(self) -> None:

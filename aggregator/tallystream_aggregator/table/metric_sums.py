@@ -144,7 +144,8 @@ class MetricSums:
         new: Distributions | None = None,
     ) -> None:
         """Add `differences` to the counts of a block that is about to be replaced, and replace its distributions."""
-        known = self._before.get(life.instance, {}).get(id(life))
+        changing = self._before.get(life.instance)
+        known = None if changing is None else changing.get(id(life))
         is_changing = known is not None and not known[1].keys().isdisjoint(layout.index_of)
         if is_changing or (life.baselines and self._is_below_baseline(life, layout)):
             self.will_change(life, layout.counted)  # `flush` compares all of them

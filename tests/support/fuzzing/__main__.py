@@ -28,23 +28,12 @@ HANG_S = 20
 FACTOR = 40.0
 """An input is slow if it takes so many times what a record of its size may: a target does more than to read it."""
 
-SHORTEN = 300
-"""How many shorter inputs are tried instead of one that was found."""
-
-
-class Found(NamedTuple):
-    """An error, where it was raised, and the input."""
-
-    error: Exception
-    place: str
-    data: bytes
-
 
 class Report(NamedTuple):
     """What the inputs of a target gave: the first finding at each place, and slow inputs with their seconds."""
 
     inputs: int
-    found: list[Found]
+    found: dict[str, tuple[Exception, bytes]]
     slow: list[tuple[float, bytes]]
 
 
@@ -62,24 +51,22 @@ def fuzz(
 
     What an input takes is measured in seconds of `processor`.
     """
-    report = Report(0, [], [])
-    until, places = clock() + seconds, set[str]()
-    for data in _inputs(name, corpus, seed, lambda: clock() < until):
+    report, until = Report(0, {}, []), clock() + seconds
+
+    def timed(data: bytes) -> tuple[Exception | None, float]:
         began = processor()
-        found = _found(target, data)
-        took = processor() - began
+        error = finding(target, data)
+        return error, processor() - began
+
+    for data in _inputs(name, corpus, seed, lambda: clock() < until):
         report = report._replace(inputs=report.inputs + 1)
-        if found is not None and found.place not in places:
-            places.add(found.place)
-            report.found.append(_shortest(target, found))
+        error, took = timed(data)
+        if error is not None:
+            report.found.setdefault(_place(error), (error, data))
         elif took > _allowed(data):
-            again = []
-            for _ in range(3):
-                began = processor()
-                _found(target, data)
-                again.append(processor() - began)
-            if min(again) > _allowed(data):
-                report.slow.append((min(again), data))
+            again = min(timed(data)[1] for _ in range(3))
+            if again > _allowed(data):
+                report.slow.append((again, data))
     return report
 
 
@@ -91,30 +78,11 @@ def _inputs(name: str, corpus: Sequence[bytes], seed: int, goes_on: Callable[[],
         number += 1
 
 
-def _found(target: Target, data: bytes) -> Found | None:
-    error = finding(target, data)
-    if error is None:
-        return None
+def _place(error: Exception) -> str:
+    """Return what was raised, and where in our code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "tallystream" in frame.filename]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-    return Found(error, f"{type(error).__name__} at {place}", data)
-
-
-def _shortest(target: Target, found: Found) -> Found:
-    """Return the same finding with a shorter input, if one is found in a few tries: without some lines, or bytes."""
-    tries, size = 0, 0 if isinstance(found.error, TimeoutError) else len(found.data)
-    while size and tries < SHORTEN:
-        for begin in range(0, len(found.data), size):
-            shorter = _found(target, found.data[:begin] + found.data[begin + size :])
-            tries += 1
-            if shorter is not None and shorter.place == found.place:
-                found = shorter
-                break
-            if tries >= SHORTEN:
-                break
-        else:
-            size //= 2
-    return found
+    return f"{type(error).__name__} at {place}"
 
 
 def _allowed(data: bytes) -> float:
@@ -122,10 +90,10 @@ def _allowed(data: bytes) -> float:
     return FACTOR * (0.001 + 0.050 * len(data) / 65_536) * (1 + data.count(b"\n"))
 
 
-def keep(folder: Path, found: Found) -> Path:
+def keep(folder: Path, data: bytes) -> Path:
     """Write an input to the corpus, and return its file."""
-    path = folder / f"found-{hashlib.sha256(found.data).hexdigest()[:8]}"
-    path.write_bytes(found.data)
+    path = folder / f"found-{hashlib.sha256(data).hexdigest()[:8]}"
+    path.write_bytes(data)
     return path
 
 
@@ -163,8 +131,8 @@ def main() -> int:
         total += len(report.found)
         speed = report.inputs / max(share_s, 0.001)
         print(f"{name}: {report.inputs:,} inputs, {speed:,.0f} a second, {len(report.found)} findings", flush=True)
-        for found in report.found:
-            print(f"  {found.place}: {str(found.error)[:200]}\n  {keep(CORPUS / name, found)}", flush=True)
+        for place, (error, data) in report.found.items():
+            print(f"  {place}: {str(error)[:200]}\n  {keep(CORPUS / name, data)}", flush=True)
         for took, data in sorted(report.slow, reverse=True)[:3]:
             print(
                 f"  {len(report.slow)} slow: {1000 * took:.0f} ms for {len(data):,} bytes, {data[:200]!r}", flush=True

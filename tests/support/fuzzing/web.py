@@ -35,7 +35,6 @@ class Connection(io.BytesIO):
         """Ignore the timeout."""
 
     def sendall(self, data: bytes) -> None:
-        """Take a part of the answer."""
         self.sent += data
 
 

@@ -239,7 +239,6 @@ class SimulatedCluster:
         return [transaction for transaction in self._current.values() if transaction.outcome is not None]
 
     def write_markers(self) -> None:
-        """Write all markers that are missing."""
         for transaction in self.ending():
             for place in list(transaction.unmarked):
                 self._mark(transaction, place)

@@ -26,11 +26,9 @@ class Batch:
         return Batch(number, self.stored_head, dict(self.entries))
 
     def head(self) -> bytes | None:
-        """Return the head."""
         return self.stored_head
 
     def set_head(self, head: bytes) -> None:
-        """Replace the head."""
         self.stored_head = head
 
     def entry(self, number: int) -> bytes | None:
@@ -38,11 +36,9 @@ class Batch:
         return self.entries.get(number)
 
     def add(self, number: int, entry: bytes) -> None:
-        """Add an entry."""
         self.entries[number] = entry
 
     def remove(self, number: int) -> None:
-        """Remove an entry."""
         del self.entries[number]
 
     def clear(self) -> None:
@@ -58,7 +54,6 @@ class Checkpoint:
         """The committed batches."""
 
     def begin(self) -> Batch:
-        """Return an attempt of the next batch."""
         number = len(self.batches)
         return self.batches[-1].copy(number) if number else Batch(number)
 

@@ -45,7 +45,6 @@ class SimulatedBroker:
         return epoch
 
     def source(self, *, committed: bool = False) -> SimulatedSource:
-        """Return a source without partitions."""
         return SimulatedSource(self._process, self._cluster, committed=committed)
 
     def partitions(self) -> dict[str, Collection[int]]:

@@ -46,24 +46,20 @@ class Direct:
     # The process.
 
     def call(self, what: str, effect: Callable[[], Any], **_: Any) -> Any:
-        """Let a request happen."""
         self.flush()
         self.requests.append(what)
         self.fail(what)
         return effect()
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the simulation's process has it)
-        """Choose what is usual."""
         return 0
 
     def pass_time(self, seconds: float) -> None:
-        """Move the time."""
         self.cluster.now_ms += round(seconds * 1000)
 
     # The timer.
 
     def monotonic(self) -> float:
-        """Return the time in seconds."""
         return self.cluster.now_ms / 1000
 
     sleep = pass_time
@@ -83,12 +79,10 @@ class Direct:
             action.run()
 
     def loop(self, shard: int = 0, **settings: Any) -> ShardLoop:
-        """Return a new loop of a shard."""
         of = LoopSettings(LoopId(TOPICS, shard, self.shards), table=self.table, **{"spacing_s": 0.1, **settings})
         return ShardLoop(of, self.broker, self, lambda: self.stopped)
 
     def combiner(self) -> CombinerLoop:
-        """Return a new loop of the combiner."""
         loop = LoopId(TOPICS, self.shards, self.shards)
         return CombinerLoop(loop, self.broker, self, lambda: self.stopped, spacing_s=0.1)
 

@@ -55,11 +55,9 @@ class Partition:
 
     @property
     def bounds(self) -> Bounds:
-        """The offsets of the partition."""
         return Bounds(self.start, self.stable, self.end)
 
     def append(self, time_ms: int, key: bytes | None, value: bytes | None, transaction: int | None = None) -> int:
-        """Append a record and return its offset."""
         if transaction is not None:
             self.open.setdefault(transaction, self.end)
         return self._add(Entry(self.end, time_ms, key, value, transaction))

@@ -84,7 +84,6 @@ class Process:
         self.call("sleep", lambda: self.pass_time(seconds), may_fail=False)
 
     def monotonic(self) -> float:
-        """Return the seconds since some moment."""
         return self._scheduler.cluster.now_ms / 1000
 
     # What the world may do.
@@ -105,5 +104,4 @@ class Process:
         return self._scheduler.choose(n, what)
 
     def pass_time(self, seconds: float) -> None:
-        """Move the time of the simulation."""
         self._scheduler.cluster.now_ms += round(seconds * 1000)

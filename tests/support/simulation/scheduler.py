@@ -37,7 +37,6 @@ class RandomChoices:
         self._random = random.Random(seed).random
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
-        """Return a random number below n."""
         return int(self._random() * n)
 
 
@@ -45,7 +44,6 @@ class HarmlessChoices:
     """All choices are 0."""
 
     def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
-        """Return 0."""
         return 0
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.compare_points import compared, counted, of_group, position, processed, sent
-from support.printed import NOW_MS
+from support.printed import NOW_MS, compared, counted, of_group, position, processed, sent
 from support.stores import write
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings

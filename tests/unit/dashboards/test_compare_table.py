@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.compare_points import compared, counted, of_group, position, processed, sent
 from support.lag import of_shipper
-from support.printed import NOW_MS, cells
+from support.printed import NOW_MS, cells, compared, counted, of_group, position, processed, sent
 from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point

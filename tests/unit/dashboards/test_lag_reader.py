@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
-from support.points import Points
+from support.stores import Points
 from tallystream_aggregator.sinks.base import Point, Series, is_own
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import NOW, UNKNOWN, Backlog, CatchUp, time_to_catch_up

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support import fuzz
 from support.lag import Rounds, group, round_of
-from support.points import Points
+from support.stores import Points
 from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data.stored import ALL, LIMIT_MS, LONGEST_MS, Stored, read_stored
 

@@ -17,8 +17,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from typer.testing import CliRunner
 
-from support.grafana_queries import variables_of
-from support.grafana_rules import prometheus_rules, rules
+from support.grafana_queries import prometheus_rules, rules, variables_of
 from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_dashboards.grafana.generate import dashboards, files, rule_group
