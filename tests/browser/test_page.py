@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
-    """Return the spec of a local store."""
     return f"local:{tmp_path / 'store.db'}"
 
 

@@ -92,7 +92,6 @@ def collector(collector_binary: Path, tmp_path: Path) -> Iterator[Collector]:
 
 
 def counters(*counts: int) -> list[Point]:
-    """Return the points of one counter."""
     return [sum_point("counter", count, NOW_MS + count) for count in counts]
 
 

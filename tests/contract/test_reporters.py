@@ -29,7 +29,6 @@ class Kafka(Bench):
         self.reporters: list[KafkaReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return a new reporter."""
         # By default, the client waits half a minute for a topic that does not exist, because it may be new.
         given = {"topic.metadata.propagation.max.ms": 1000, **options.pop("options", {})}
         reporter = KafkaReporter(

@@ -56,7 +56,6 @@ class AclBroker(NamedTuple):
     servers: str
 
     def kafka(self, user: str) -> dict[str, str]:
-        """Return librdkafka's options for a user."""
         return {
             "bootstrap.servers": self.servers,
             "security.protocol": "SASL_PLAINTEXT",
@@ -149,7 +148,6 @@ def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
 
 
 def measurements(store: StoreSettings) -> list[str]:
-    """Return the measurements that a store has."""
     reader = open_reader(store)
     try:
         return reader.measurements()

@@ -19,7 +19,6 @@ class WithoutSpark(Ours):
     """The real command with loops in threads, which start in a tenth of the time."""
 
     def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
-        """Return its command line."""
         _, *arguments = super().command(bootstrap_servers, prefix, folder)
         return command(*arguments)
 

@@ -33,10 +33,10 @@ def system(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path:
 
 @pytest.mark.parametrize("words", commands("kafka-consumer"), ids=lambda words: Path(words[1]).stem)
 def test_a_consumer_loop(system: System, words: list[str]) -> None:
-    """After SIGTERM and after SIGKILL the counts are what was processed, and no record is missed.
+    """After SIGTERM the counts are what was processed. After SIGKILL no record is missed.
 
-    The count minus the covered offsets is what was counted twice: what the killed process had counted but not
-    committed, so that the next one read it again. What was taken twice includes it.
+    What the killed process had counted but not committed is counted twice, and taken twice. How often exactly, and that
+    `compare` says so, is in test_tour.py.
     """
     example = str(ROOT / words[1])
     given = {"python": sys.executable, words[1]: example, "localhost:9092": system.servers, "flights": system.input}
@@ -59,10 +59,9 @@ def test_a_consumer_loop(system: System, words: list[str]) -> None:
     finally:
         process.kill()
         process.wait()
-    assert system.count("flights.processed") - 4 * RECORDS == system.overlap("flights.processed.position")
     assert system.covered("flights.processed.position") == 4 * RECORDS
     assert system.covered("flights.processed.taken.position") == 4 * RECORDS
-    assert system.count("flights.processed.taken") >= system.count("flights.processed")
+    assert system.count("flights.processed.taken") >= system.count("flights.processed") >= 4 * RECORDS
 
 
 class Running:

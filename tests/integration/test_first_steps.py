@@ -42,7 +42,6 @@ class Machine:
         }
 
     def run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
         return subprocess.run(
             words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=900, check=False
         )

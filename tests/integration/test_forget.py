@@ -34,7 +34,7 @@ def test_a_metric_and_an_instance_are_forgotten_in_a_table_of_shards(
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=13)
     fleet.publish(300)
     with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--shards", str(SHARDS)):
-        assert assert_exact(broker, topics, shards=SHARDS)
+        assert_exact(broker, topics)
         _forget(broker, topics, options)
     for number in (signal.SIGINT, signal.SIGTERM):
         _require_stopped(number, broker, topics, options, tmp_path / f"{number.name}.log")
@@ -43,7 +43,7 @@ def test_a_metric_and_an_instance_are_forgotten_in_a_table_of_shards(
     assert "no aggregator has applied it within 1 s; one that runs or starts does" in late.stderr
     with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         fleet.publish(100)
-        assert assert_exact(broker, topics, shards=SHARDS)
+        assert_exact(broker, topics)
 
 
 def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> None:
@@ -58,7 +58,7 @@ def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> No
     assert done.returncode == 0, done.stderr
     assert "applied: the sums are published" in done.stderr
     assert _counts(broker, topics, keys) == [0, 0]
-    assert assert_exact(broker, topics, shards=SHARDS)
+    assert_exact(broker, topics)
 
 
 def _counts(broker: KafkaBroker, topics: Topics, keys: list[Key]) -> list[int]:

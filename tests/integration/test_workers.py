@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from support.example_servers import WebServer, pool_of, start_worker
 from support.examples import EXAMPLES, System
 from support.guides import ROOT
-from support.kafka import read_topic
 from support.processes import kill_tree
 from support.wait import wait_until
 from tallystream_cli.servers.broker import KafkaBroker
@@ -42,23 +41,6 @@ def test_web_workers_that_end_report_every_request(system: System, name: str) ->
         server.kill()
     assert system.count("orders.placed") == 3 + sum(range(200))
     assert system.count("http.server.requests") == system.count("http.server.duration") == 202
-
-
-@pytest.mark.parametrize("name", ["gunicorn", "uvicorn"])
-def test_a_web_worker_that_is_killed_is_replaced(system: System, name: str) -> None:
-    """What the killed worker had reported stays in the sums, and its replacement counts, all under one instance ID."""
-    server = WebServer(system, name)
-    try:
-        server.order_all(range(100))
-        wait_until(lambda: system.count("http.server.requests") == 102, 60, "all are reported")
-        server.replace_a_worker()
-        server.order_all(range(100, 200))
-        system.end(server.process)
-    finally:
-        server.kill()
-    assert system.count("orders.placed") == 3 + sum(range(200))
-    assert system.count("http.server.requests") == system.count("http.server.duration") == 202
-    assert {record.key for record in read_topic(system.servers, system.topics.metrics)} == {b"host-1"}
 
 
 WAITING_APP = """

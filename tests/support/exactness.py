@@ -1,57 +1,33 @@
-"""Compares the published sums of an aggregator with two references: a replay of the topic, and journals.
+"""Compares the published sums of an aggregator with two references: verify's replay of the topic, and journals.
 
-The replay is that of verify, the journals are those of support/fleet.py.
+The journals are those of support/fleet.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.fleet import NAME, Fleet
-from support.kafka import Servers, committed, latest_sums, read_topic
-from support.replayed import Key, TopicRecord, lasting, replay
+from support.kafka import Servers, committed, end_offsets, latest_sums, read_topic
+from support.replayed import TopicRecord
 from support.wait import wait_until
-from tallystream_aggregator.instances import INSTANCES
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.verify import job as verify
 
 POSITIONS = b'["positions",'
 """How the key of a positions row begins. It ends each transaction."""
 
 
-def assert_exact(
-    broker: Servers,
-    topics: Topics,
-    earlier: Sequence[TopicRecord] = (),
-    *,
-    shards: int = 1,
-    drop_tags: tuple[str, ...] = (),
-    emptied: Iterable[Key] = (),
-) -> dict[Any, Any]:
-    """Wait until all of `metrics` is committed, then compare every sum, apart from what depends on living lives.
-
-    `earlier` are the records that were read before they were deleted. The sums lack the tags `drop_tags`. The sums
-    `emptied` were published under other tags before, and must be empty now. Return the expected sums.
-    """
-    records = [*earlier, *read_topic(broker.bootstrap_servers, topics.metrics)]
-    ends: dict[int, int] = {}
-    for record in records:
-        ends[record.partition] = max(ends.get(record.partition, 0), record.offset + 1)
+def assert_exact(broker: Servers, topics: Topics) -> None:
+    """Wait until all of `metrics` is committed. Then verify must find no difference, and have compared all of it."""
+    ends = end_offsets(broker.bootstrap_servers, topics.metrics)
     wait_all_committed(broker.bootstrap_servers, topics, ends)
-    newest = latest_sums(broker.bootstrap_servers, topics.agg)
-    found = {key: row for key, row in newest.items() if key[2] != INSTANCES}
-    wanted = lasting(replay(records, shards=shards, drop_tags=drop_tags).sums)
-    for key in set(emptied) - wanted.keys():
-        row = found.pop(key)
-        assert not any((row.count, row.sum, row.lives, row.instances, row.number)), row
-    wrong = {
-        key: (found.get(key), wanted.get(key))
-        for key in found.keys() | wanted.keys()
-        if key not in found or key not in wanted or _fields(found[key], wanted[key]) != wanted[key]
-    }
-    assert not wrong, wrong
-    return wanted
+    found = verify.run(Cluster(broker.bootstrap_servers, topics.prefix))
+    assert not found.differences, found.differences
+    assert all(found.ends.get(f"{topics.metrics}:{partition}", 0) >= end for partition, end in ends.items()), found.ends
 
 
 def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, int]) -> None:
@@ -66,15 +42,15 @@ def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, i
 
 def assert_as_acknowledged(broker: Servers, topics: Topics, fleets: Sequence[Fleet]) -> None:
     """Check that every acknowledged increment is summed, and that every malformed record is a dead letter."""
-    found = latest_sums(broker.bootstrap_servers, topics.agg)
     for fleet in fleets:
-        counts = {
-            dict(tags)["part"]: row.count
-            for (app, name, _, tags), row in found.items()
-            if (app, name) == (fleet.app, NAME)
-        }
-        assert counts == fleet.journal.totals()
+        assert counts(broker, topics, fleet.app) == fleet.journal.totals()
     assert dead_letters(broker, topics) == set().union(*(fleet.journal.malformed for fleet in fleets))
+
+
+def counts(broker: Servers, topics: Topics, app: str = "orders") -> dict[str, int | None]:
+    """Return the counts that the journals of an app have, by part."""
+    found = latest_sums(broker.bootstrap_servers, topics.agg).items()
+    return {dict(tags)["part"]: row.count for (of, name, _, tags), row in found if (of, name) == (app, NAME)}
 
 
 def dead_letters(broker: Servers, topics: Topics) -> set[tuple[int, int]]:
@@ -117,8 +93,3 @@ def assert_published_once(broker: Servers, topics: Topics, seen: Mapping[str, Se
         assert [row["step"] for row in of_shard] == list(range(1, len(of_shard) + 1))
         claims = [row["claim"] for row in of_shard]
         assert claims == sorted(claims)
-
-
-def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:
-    found = {name: getattr(row, name) for name in wanted}
-    return {name: None if value == [] else value for name, value in found.items()}  # a sum without bounds has none

@@ -14,7 +14,7 @@ from support.guides import ROOT
 from support.kafka import committed, read_topic
 from support.processes import end, exit_code
 from support.steps import records_of, run
-from tallystream.record import Position, decode
+from tallystream.record import decode
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import State, Table
@@ -84,18 +84,6 @@ class System:
         """Return how many lives have reported: one for each process."""
         return len({decode(read.value or b"").life for read in read_topic(self.servers, self.topics.metrics)})
 
-    def overlap(self, name: str) -> int:
-        """Return how many offsets the last of three lives read again, computed from the positions of all three."""
-        newest: dict[str, dict[str, Position]] = {}
-        for read in read_topic(self.servers, self.topics.metrics):
-            snapshot = decode(read.value or b"")
-            found = [metric for metric in snapshot.metrics if isinstance(metric, Position) and metric.name == name]
-            newest[snapshot.life] = {metric.tags["partition"]: metric for metric in found}
-        first, killed, last = newest.values()
-        # A partition for which neither reported a position was started by the last one.
-        before = {number: killed.get(number) or first.get(number) for number in last}
-        return sum(known.position - last[number].start for number, known in before.items() if known is not None)
-
     def committed(self) -> list[int]:
         """Return the offset that the group has committed in each partition of the input topic, 0 if it has none."""
         try:
@@ -104,7 +92,6 @@ class System:
             return [0] * PARTITIONS
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """End a process with SIGTERM."""
         assert end(process, self.log, 60) == 0, self.log.read_text()
 
 

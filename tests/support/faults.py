@@ -12,18 +12,14 @@ import shutil
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
 from support.aggregator import Aggregator, Victim
-from support.commands import run
-from support.exactness import (
-    assert_as_acknowledged,
-    assert_exact,
-    assert_published_once,
-)
+from support.exactness import assert_as_acknowledged, assert_exact, assert_published_once
 from support.fleet import Fleet
 from support.kafka import Servers, end_offsets, following
 from support.processes import send, tree
@@ -38,86 +34,97 @@ RECOVERY_S, OUTAGE_S, STOP_S = 60.0 * PATIENCE, 120.0 * PATIENCE, 60.0 * PATIENC
 """Maximum seconds to wait for a killed aggregator, for a restarted broker, and for a stop with an error."""
 
 
-@dataclass(frozen=True)
-class Faults:
-    """The number of faults. `outages_s` has the length of each outage of the broker, in seconds.
+Fault = tuple[str, float]
+"""The kind of a fault, and the seconds of an outage or of a pause."""
 
-    A checkpoint is lost, or a file of it is cut in half, after a kill. `pauses_s` has the seconds of
-    each pause of all processes. In each `takeover` a standby replaces an aggregator that is stopped or killed.
+
+@dataclass
+class Load:
+    """An aggregator, the fleet that publishes, and the committed records that a reader has seen, and when."""
+
+    aggregator: Aggregator
+    topics: Topics
+    fleet: Fleet
+    seen: Mapping[str, Sequence[TopicRecord]]
+    seen_at: Mapping[str, Sequence[float]]
+    recovery_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def wait_recovered(self, kind: str, limit: float) -> None:
+        """Wait until all that is published now is summed, and note how long it takes after this kind of fault."""
+        due = end_offsets(self.aggregator.servers, self.topics.metrics)
+        waited = self.aggregator.wait_committed(self.topics.metrics, due, limit, f"{kind}: steps are committed again")
+        self.recovery_s[kind].append(waited)
+
+
+@contextmanager
+def under_load(
+    broker: Servers, topics: Topics, folder: Path, seed: int, *, shards: int = 1, spark: bool = False
+) -> Iterator[Load]:
+    """Run an aggregator until the block ends. Then sums are exact, and what is published is there once.
+
+    A reader of committed records follows all outputs. Prints how long after each kind of fault the newest records are
+    summed.
     """
-
-    driver_kills: int
-    worker_kills: int
-    outages_s: Sequence[float]
-    lost_checkpoints: int = 0
-    damaged_checkpoints: int = 0
-    pauses_s: Sequence[float] = ()
-    takeovers: int = 0
-
-    def in_random_order(self, chance: random.Random) -> list[tuple[str, float]]:
-        """Return the kinds of all faults, with the seconds of outages and pauses."""
-        steps = [("driver", 0.0)] * self.driver_kills + [("worker", 0.0)] * self.worker_kills
-        steps += [("broker", seconds) for seconds in self.outages_s]
-        steps += [("lost", 0.0)] * self.lost_checkpoints + [("damaged", 0.0)] * self.damaged_checkpoints
-        steps += [("pause", seconds) for seconds in self.pauses_s] + [("takeover", 0.0)] * self.takeovers
-        chance.shuffle(steps)
-        return steps
+    servers = broker.bootstrap_servers
+    # A sum of several shards does not tell which tombstones it includes.
+    fleet = Fleet(servers, topics.metrics, seed, tombstones=shards == 1)
+    fleet.publish(300)
+    options = ("--latency", "low", "--shards", str(shards))
+    with (
+        following(servers, (topics.agg, topics.table, topics.dead, topics.events)) as (seen, seen_at),
+        Aggregator(servers, topics.prefix, folder, *options, spark=spark) as aggregator,
+    ):
+        load = Load(aggregator.start().wait_ready(), topics, fleet, seen, seen_at)
+        yield load
+        assert_exact(broker, topics)
+        assert_as_acknowledged(broker, topics, [fleet])
+        assert aggregator.stop() == 0, aggregator.output()
+    assert_published_once(broker, topics, seen)
+    for kind, passed_s in load.recovery_s.items():
+        print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
+    print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
 
 
 def random_kills(
-    broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int, *, shards: int = 1, spark: bool = True
+    broker: KafkaBroker,
+    topics: Topics,
+    folder: Path,
+    faults: Sequence[Fault],
+    seed: int,
+    *,
+    shards: int = 1,
+    spark: bool = True,
 ) -> None:
-    """Kill the aggregator, its workers and the broker at random times, under load. Check that sums are exact.
+    """Cause the faults under load at random times, in a random order. The first kills are one of each kind.
 
-    A reader of committed records follows all outputs. What is published is there once, no count falls, verify agrees
-    with it. The first kills of the aggregator are one of each kind.
+    `driver` is a kill of the aggregator, after which a checkpoint can be `lost`, or a file of it `damaged`. `worker` is
+    a kill of a worker, `broker` an outage, `pause` one of all processes, `takeover` one by a standby of an aggregator
+    that is stopped or killed.
     """
     chance = random.Random(seed)
-    # A sum of several shards does not tell which tombstones it includes.
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, tombstones=shards == 1)
-    fleet.publish(300)
     kinds: tuple[Victim, ...] = get_args(Victim) if spark else ("tree",)
     takeovers = itertools.cycle([signal.SIGSTOP, signal.SIGKILL])
     victims = itertools.chain(kinds, (chance.choice(kinds) for _ in itertools.count()))
-    recovery_s: dict[str, list[float]] = defaultdict(list)
-    servers, options = broker.bootstrap_servers, ("--latency", "low", "--shards", str(shards))
-    followed = (topics.agg, topics.table, topics.dead, topics.events)
-    with (
-        following(servers, followed) as seen,
-        Aggregator(servers, topics.prefix, folder, *options, spark=spark) as aggregator,
-    ):
-        aggregator.start().wait_ready()
-        with fleet.publishing():
-            for number, (kind, seconds) in enumerate(faults.in_random_order(chance)):
-                pause(chance.uniform(0, 2))
-                limit = RECOVERY_S
-                if kind == "broker":
-                    broker.kill()
-                    pause(seconds)
-                    broker.start()
-                    limit = OUTAGE_S
-                elif kind == "pause":
-                    send(tree(aggregator.process.pid), signal.SIGSTOP)
-                    pause(seconds)
-                    send(tree(aggregator.process.pid), signal.SIGCONT)
-                elif kind == "takeover":
-                    aggregator.take_over(next(takeovers))
-                elif kind == "worker":
-                    assert aggregator.kill_worker()
-                else:
-                    _kill(aggregator, kind, next(victims), chance, again=number % 5 == 4)
-                    aggregator.start()
-                due = end_offsets(broker.bootstrap_servers, topics.metrics)
-                recovery_s[kind].append(
-                    aggregator.wait_committed(topics.metrics, due, limit, f"{kind}: batches are committed again")
-                )
-        assert_exact(broker, topics, shards=shards)
-        assert_as_acknowledged(broker, topics, [fleet])
-        assert aggregator.stop() == 0, aggregator.output()
-    assert_published(broker, topics, seen)
-    for kind, passed_s in recovery_s.items():
-        print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
-    print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
+    with under_load(broker, topics, folder, seed, shards=shards, spark=spark) as load, load.fleet.publishing():
+        aggregator = load.aggregator
+        for number, (kind, seconds) in enumerate(chance.sample(faults, len(faults))):
+            pause(chance.uniform(0, 2))
+            if kind == "broker":
+                broker.kill()
+                pause(seconds)
+                broker.start()
+            elif kind == "pause":
+                send(tree(aggregator.process.pid), signal.SIGSTOP)
+                pause(seconds)
+                send(tree(aggregator.process.pid), signal.SIGCONT)
+            elif kind == "takeover":
+                aggregator.take_over(next(takeovers))
+            elif kind == "worker":
+                assert aggregator.kill_worker()
+            else:
+                _kill(aggregator, kind, next(victims), chance, again=number % 5 == 4)
+                aggregator.start()
+            load.wait_recovered(kind, OUTAGE_S if kind == "broker" else RECOVERY_S)
 
 
 def _kill(aggregator: Aggregator, kind: str, victim: Victim, chance: random.Random, *, again: bool) -> None:
@@ -130,14 +137,6 @@ def _kill(aggregator: Aggregator, kind: str, victim: Victim, chance: random.Rand
         aggregator.start()
         pause(chance.uniform(0, 8))
         aggregator.kill("tree")
-
-
-def assert_published(broker: Servers, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
-    """Check what a reader has followed, and everything that is published."""
-    assert_published_once(broker, topics, seen)
-    where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
-    verified = run("verify", *where, timeout=1800)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def newest_files(checkpoint: Path) -> list[Path]:

@@ -31,8 +31,8 @@ def internal_metrics(url: str) -> dict[str, float]:
     return {one.name: one.value for family in families for one in family.samples if one.labels.keys() == {"command"}}
 
 
-def slow_client(port: int, sent: bytes = b"GET /") -> socket.socket:
+def slow_client(port: int) -> socket.socket:
     """Return a connection that has sent only a part of a request."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=30)
-    connection.sendall(sent)
+    connection.sendall(b"GET /")
     return connection

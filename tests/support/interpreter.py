@@ -19,7 +19,7 @@ def run_program(program: str, *options: str, environment: Mapping[str, str] | No
         [sys.executable, *options, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={**os.environ, **(environment or {})},
     )

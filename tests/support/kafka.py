@@ -16,6 +16,10 @@ from support.wait import wait_until
 from tallystream_aggregator import sums
 
 T = TypeVar("T")
+Seen = dict[str, list[TopicRecord]]
+
+READ_S = 60.0
+"""How long a reader waits for a record that exists."""
 
 NOT_READY = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -40,7 +44,7 @@ class Servers(Protocol):
         """The addresses for clients."""
 
 
-def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> list[TopicRecord]:
+def read_topic(bootstrap_servers: str, topic: str) -> list[TopicRecord]:
     """Return every record of a topic, up to its current ends."""
     consumer = Consumer(
         {
@@ -52,15 +56,15 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
         }
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=READ_S).topics[topic].partitions
         ends = {n: _end_offset(consumer, TopicPartition(topic, n)) for n in partitions}
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         open_partitions = set(partitions)
         records: list[TopicRecord] = []
         while open_partitions:
-            message = consumer.poll(timeout)
+            message = consumer.poll(READ_S)
             if message is None:
-                raise TimeoutError(f"{topic}: no record was read for {timeout:g} s")
+                raise TimeoutError(f"{topic}: no record was read for {READ_S:g} s")
             error = message.error()
             if error is None:
                 partition, offset = message.partition(), message.offset()
@@ -82,16 +86,14 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
 
 
 @contextmanager
-def following(
-    bootstrap_servers: str, topics: Iterable[str], seen_at: dict[str, list[float]] | None = None
-) -> Iterator[dict[str, list[TopicRecord]]]:
-    """Read topics with `read_committed` all the time; yields the records by topic. The block's end waits for theirs.
+def following(bootstrap_servers: str, topics: Iterable[str]) -> Iterator[tuple[Seen, dict[str, list[float]]]]:
+    """Read topics with `read_committed` all the time. The end of the block waits for theirs.
 
-    `seen_at` receives the time when each was seen, by topic too.
+    Yields the records by topic, and the time when each was seen.
     """
-    seen_at = {} if seen_at is None else seen_at
     at = {(topic, partition): 0 for topic in topics for partition in end_offsets(bootstrap_servers, topic)}
-    found: dict[str, list[TopicRecord]] = {topic: [] for topic, _ in at}
+    found: Seen = {topic: [] for topic, _ in at}
+    seen_at: dict[str, list[float]] = {topic: [] for topic, _ in at}
     options = {"group.id": "tests-follow", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True, **options})
     consumer.assign([TopicPartition(*place, 0) for place in at])
@@ -105,7 +107,7 @@ def following(
                 if error is None:
                     record = TopicRecord(message.key(), message.value(), message.timestamp()[1], place[1], offset)
                     found[place[0]].append(record)
-                    seen_at.setdefault(place[0], []).append(time.time())
+                    seen_at[place[0]].append(time.time())
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at[place] = offset
                 else:  # an outage, which ends
@@ -119,7 +121,7 @@ def following(
         with ThreadPoolExecutor(1) as pool:
             reader = pool.submit(follow)
             try:
-                yield found
+                yield found, seen_at
                 wait_until(is_at_end, 120, "the followed topics are read")
             finally:
                 stopped.set()

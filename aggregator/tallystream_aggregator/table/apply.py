@@ -160,11 +160,12 @@ def _life_of(rows: LifeRows, instance: str, snapshot: Snapshot, record: Record) 
 def _apply_newer(rows: LifeRows, life: Life, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
     """Take what a life has from the last snapshot of a part out of the sums, and put in what this one has."""
     snapshot, part = message.snapshot, message.snapshot.part
-    rows.set_last_seen(life, record, snapshot.every_ms)
+    is_new = not life.parts
+    if not is_new:
+        rows.set_last_seen(life, record, snapshot.every_ms)
     life.final = snapshot.final
     if life.living == life.final:
         rows.sums.set_living(life, living=not life.final)
-    is_new = not life.parts
     as_block = not message.is_baseline and (
         rows.add_block(life, part, message.metrics) if is_new else replace_block(rows, life, message)
     )

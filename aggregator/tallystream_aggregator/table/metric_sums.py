@@ -85,10 +85,16 @@ class MetricSums:
     ) -> None:
         """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
-        So neither lives nor instances are counted again, and all changes of a metric are made together.
+        So neither lives nor instances are counted again, and all changes of several rows, or of a sketch, are made
+        together.
         """
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
+            return
+        (before, sketch), (after, new_sketch) = old[0], new[0]
+        if len(numbers) == 1 and sketch is new_sketch is None and id(life) not in self._together:
+            self[numbers[0]].replace(Contribution(before, current=True), Contribution(after, current=True))
+            self._changed.update(numbers)
             return
         self._wait_for(len(numbers))
         together = numbers if len(numbers) > 1 else None

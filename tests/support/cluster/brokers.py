@@ -116,15 +116,15 @@ class KafkaCluster:
         assert producer.flush(60) == 0
         return dict(sorted(found.items()))
 
-    def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the broker that leads a partition."""
+    def leader(self, topic: str) -> int:
+        """Return the broker that leads the first partition."""
         found: list[int] = []
 
         def has_leader() -> bool:
-            found.append(self._leaders(topic).get(partition, -1))
+            found.append(self._leaders(topic).get(0, -1))
             return found[-1] in NUMBERS
 
-        wait_until(has_leader, 60, f"{topic}, partition {partition}, has a leader")
+        wait_until(has_leader, 60, f"{topic} has a leader")
         return found[-1]
 
     def controller(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,12 +12,9 @@ import psutil
 
 from support.aggregator import Aggregator
 from support.cluster.brokers import KafkaCluster
-from support.exactness import assert_as_acknowledged, assert_exact
-from support.faults import OUTAGE_S, assert_published, pause
-from support.fleet import Fleet
+from support.faults import OUTAGE_S, pause, under_load
 from support.history import violations
 from support.journals import Shippers, of_rows, of_sums
-from support.kafka import end_offsets, following
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -50,45 +46,30 @@ def cluster_faults(
     """Cause each of the faults under load, for 1 to 20 seconds. Check what `random_kills` checks.
 
     After each of them the shippers to the `stores` are killed. What readers of the topics and of the stores see, and
-    when, agrees with the journal. Prints how long after the fault, when all partitions have a leader, the newest
-    records are summed.
+    when, agrees with the journal. A fault ends when all partitions have a leader.
     """
-    chance, servers = random.Random(seed), cluster.bootstrap_servers
-    fleet = Fleet(servers, topics.metrics, seed)
-    fleet.publish(300)
-    recovery_s: dict[str, list[float]] = defaultdict(list)
-    published = (topics.agg, topics.table, topics.dead, topics.events)
-    seen_at: dict[str, list[float]] = {}
-    shippers = Shippers(servers, topics.prefix, folder, stores)
-    with (
-        following(servers, published, seen_at) as seen,
-        Aggregator(servers, topics.prefix, folder, "--latency", "low") as aggregator,
-    ):
-        aggregator.start().wait_ready()
-        with shippers.watched(fleet.journal), fleet.publishing():
+    chance, led = (
+        random.Random(seed),
+        (topics.metrics, topics.agg, topics.table, topics.dead, topics.events, TRANSACTIONS),
+    )
+    shippers = Shippers(cluster.bootstrap_servers, topics.prefix, folder, stores)
+    with under_load(cluster, topics, folder, seed) as load:
+        journal = load.fleet.journal
+        with shippers.watched(journal), load.fleet.publishing():
             for kind in kinds:
                 pause(chance.uniform(0, 2))
-                _cause(cluster, topics, aggregator, kind, chance.uniform(1, 20))
+                _cause(cluster, topics, load.aggregator, kind, chance.uniform(1, 20))
                 cluster.start()
-                cluster.wait_leaders([topics.metrics, *published, TRANSACTIONS])
-                due = end_offsets(servers, topics.metrics)
-                waited = aggregator.wait_committed(topics.metrics, due, OUTAGE_S, f"{kind}: steps are committed again")
-                recovery_s[kind].append(waited)
+                cluster.wait_leaders(led)
+                load.wait_recovered(kind, OUTAGE_S)
                 shippers.kill()
                 shippers.start()
-        assert_exact(cluster, topics)
-        assert_as_acknowledged(cluster, topics, [fleet])
-        assert aggregator.stop() == 0, aggregator.output()
-    assert_published(cluster, topics, seen)
     lines = [
-        *of_sums(topics, seen[topics.agg], seen_at[topics.agg]),
-        *of_rows(topics, seen[topics.table], seen_at[topics.table]),
+        *of_sums(topics, load.seen[topics.agg], load.seen_at[topics.agg]),
+        *of_rows(topics, load.seen[topics.table], load.seen_at[topics.table]),
         *shippers.seen,
     ]
-    assert violations(fleet.journal.lines(), lines, OUTAGE_S, [topics.agg, topics.table, *stores]) == []
-    for kind, passed_s in recovery_s.items():
-        print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
-    print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
+    assert violations(journal.lines(), lines, OUTAGE_S, [topics.agg, topics.table, *stores]) == []
 
 
 def _cause(cluster: KafkaCluster, topics: Topics, aggregator: Aggregator, kind: str, seconds: float) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from support.commands import call
 from support.otlp_receiver import Receiver
 from support.stores import NOW_MS, write
 from tallystream.errors import ConfigError
@@ -58,25 +57,6 @@ def test_a_check_that_raises_is_a_finding() -> None:
     assert guarded("c", wrong) == [failed("c", "--x: 1", "give 2")]
     (found,) = guarded("c", damaged)
     assert (found.status, found.found) == ("failed", "[Errno 5] Input/output error")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--store", "nonsense"),
-        ("--kafka", "nonsense"),
-        ("--kafka", "no.such.option=1"),
-        ("--topic-prefix", "/"),
-    ],
-)
-def test_a_wrong_option_has_exit_code_2(
-    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is checked, and one line names the option."""
-    assert call(monkeypatch, "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(arguments[0])
 
 
 def test_a_missing_package_is_a_warning() -> None:
