@@ -142,6 +142,8 @@ class Tables:
             value = total.value()
             self.sums[total.metric] = fields_of(value)
             self.published.append((total.metric, value))
+        for of_shards in self._combiner._shard_sums.values():
+            assert not all(one.partial.is_empty for one in of_shards.values()), "what no shard has is dropped"
 
 
 def sums_of(states: Iterable[State], settings: TableSettings | None = None) -> Sums:

@@ -17,12 +17,10 @@ from tallystream_aggregator.table.records.decode import (
     CLOCK_KEY,
     Forget,
     Record,
-    read_key,
     read_short_form,
     read_value,
     shard_of,
 )
-from tallystream_aggregator.table.records.refusals import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,16 +56,15 @@ class Run:
 
 
 class InstanceRuns:
-    """The runs of one key. `applies` tells whether this shard has it, `readable` whether it is an instance ID.
+    """The runs of one key. `applies` tells whether this shard has it.
 
     `waiting` are the runs that have a waiting record.
     """
 
-    __slots__ = ("applies", "counters", "readable", "waiting")
+    __slots__ = ("applies", "counters", "waiting")
 
     def __init__(self, key: bytes | None, shard: int, shards: int) -> None:
         self.applies = key == CLOCK_KEY or shard_of(key, shards) == shard
-        self.readable = key != CLOCK_KEY and not isinstance(read_key(key), Refusal)
         self.counters: dict[CounterKey, Run] = {}
         self.waiting: list[Run] = []
 
@@ -120,7 +117,7 @@ class StepRecords:
             instance = instances.get(key) or self._new_instance(instances, key)
             if not instance.applies:
                 continue
-            if value is None or len(value) > max_bytes or not instance.readable:
+            if value is None or len(value) > max_bytes or key == CLOCK_KEY:
                 self._other(place, instance, None, row, clock)
                 continue
             message = read_short_form(value) or read_value(value, self._settings.max_metrics)

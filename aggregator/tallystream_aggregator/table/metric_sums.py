@@ -96,12 +96,12 @@ class MetricSums:
             self[numbers[0]].replace(Contribution(before, current=True), Contribution(after, current=True))
             self._changed.update(numbers)
             return
+        self._wait_for(len(numbers))
         together = numbers if len(numbers) > 1 else None
         if self._together.setdefault(id(life), together) != together:  # the changes of a row are made in their order
             self._apply_waiting()
             self._together[id(life)] = together
         self._waiting[numbers].append(zip(old, new, strict=True))
-        self._wait_for(len(numbers))
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.
@@ -116,7 +116,6 @@ class MetricSums:
                 self._living[layout] += 1 if living else -1
                 if block.distributions is not None:
                     self._replacements_of(layout).set_living(block.distributions, living=living)
-                    self._wait_for(len(layout.distributions))
         else:
             for layout in layouts:
                 self.will_change(life, layout.counted)
@@ -161,9 +160,10 @@ class MetricSums:
         self._differences[layout] = differences if waiting is None else list(map(operator.add, waiting, differences))
         if new is not None:
             self._replacements_of(layout).replace(old, new, living=life.living)
-            self._wait_for(len(layout.distributions))
 
     def _replacements_of(self, layout: Layout) -> Replacements:
+        """Return the replacements of a layout's columns, for one that will wait there."""
+        self._wait_for(len(layout.distributions))
         found = self._replacements.get(layout)
         if found is None:
             assert layout.columns is not None
@@ -238,10 +238,10 @@ class MetricSums:
         return sums
 
     def _wait_for(self, more: int) -> None:
-        """Count so many changes that wait, and apply all of them if they are too many."""
-        self._number_waiting += more
-        if self._number_waiting >= MAX_WAITING:
+        """Count so many changes that will wait. If these are too many, apply those that wait already."""
+        if self._number_waiting + more > MAX_WAITING:
             self._apply_waiting()
+        self._number_waiting += more
 
     def _apply_waiting(self) -> None:
         """Apply the changes of rows that stay current, and of columns."""
@@ -361,7 +361,6 @@ class MetricSums:
                 if layout.columns is not None and block.distributions is not None:
                     layout.columns.share_grid(block.distributions)
                     self._replacements_of(layout).replace(None, block.distributions, living=life.living)
-                    self._wait_for(len(layout.distributions))
                 for number in life.baselines.keys() & layout.index_of.keys():
                     count = counts[layout.index_of[number]]
                     self[number].add_to_count(-min(count, int(life.baselines[number][0] or 0)))

@@ -73,7 +73,7 @@ class TableMetrics:
         """Drop the metrics that nothing has."""
         for number in self.unused:
             self._remove(self.listed.pop(number))
-        self._dropped.update(number for number in self.unused if number < self._stored)
+        self._dropped |= self.unused
         self.unused = set()
 
     def pop_changes(self) -> tuple[dict[int, MetricId], list[int]]:

@@ -160,7 +160,7 @@ def test_the_position_at_the_end_is_after_markers_and_aborted_records(consumer: 
     source_ = source(A)
     consumer.queue = [record(A, 0), end(A, 3)]
     assert source_.read(100, 0) == [Chunk(A, [row(0)], 3)]
-    consumer.queue = [end(A, 5)]
+    consumer.queue = [end(A, 5), end(B, 7)]  # B is read no more
     assert source_.read(100, 0) == [Chunk(A, (), 5)]
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TABLE, TOPICS, Direct
+from tallystream_aggregator.stream import compaction, reading
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream import reading
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place, StoppedError
 from tallystream_aggregator.stream.positions import LoopId, PositionsRow, by_place, encode, key_of, newest_row
 from tallystream_aggregator.stream.restore import LoopSettings, MissingRowsError, ReplayError, Restorer, read_to
@@ -54,8 +54,15 @@ def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: in
     assert (b'"count":6' in direct.values()[-1]) == (first < 6)
 
 
-def test_the_rows_that_a_killed_loop_has_not_written_follow_though_nothing_new_comes() -> None:
-    """The state is never ahead of them: both could be needed after the records are gone."""
+@pytest.mark.parametrize("few", [0, 2_000])
+def test_the_rows_that_a_killed_loop_has_not_written_follow_though_nothing_new_comes(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is never ahead of them: both could be needed after the records are gone.
+
+    A replay of many records leaves out those that later ones supersede.
+    """
+    monkeypatch.setattr(compaction, "FEW_RECORDS", few)
     direct = Direct()
     killed_behind_its_rows(direct)
     direct.loop().run_epoch(direct.store, (2, 0), 0.1)

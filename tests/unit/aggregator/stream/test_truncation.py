@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.simulation.client import SimulatedSource
 from support.simulation.direct import METRICS, Direct
 from tallystream_aggregator.stream import truncation
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, OffsetAndEpoch, Place, StoppedError
@@ -93,6 +94,15 @@ def test_a_partition_with_many_records_does_not_hide_another(monkeypatch: pytest
     direct.feed(*range(200))
     direct.feed(1, place=other)
     assert truncations(direct.broker, dict.fromkeys((METRICS, other), OffsetAndEpoch(0, 0))) == {}
+
+
+def test_a_log_that_sends_nothing_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at for some seconds. Nobody knows whether it has the record."""
+    direct, reads = Direct(), iter([[]] * 500)
+    direct.feed(1)
+    monkeypatch.setattr(SimulatedSource, "read", lambda *_: next(reads))
+    with pytest.raises(BrokerError, match="sends nothing from 0 on"):
+        truncations(direct.broker, {METRICS: OffsetAndEpoch(0, 0)})
 
 
 def test_a_stop_ends_the_look_at_a_log() -> None:

@@ -16,9 +16,10 @@ from support.schedules import LONG, in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
 from support.steps import Published, records_of, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
+from tallystream_aggregator.table.state import Removed
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
-SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
+SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8, forget_after_ms=50_000)
 DEFAULTS = TableSettings()
 
 
@@ -87,6 +88,9 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
             rest = list(left)
             assert _by_key(run(worker.table, rest)) == _by_key(run(other.table, rest))
             worker.save(store)
+            nothing = worker.table.pop_difference()
+            assert not nothing.metrics | nothing.lives | nothing.forgotten_sums
+            assert nothing.removed == Removed()
             # nothing is left of an earlier copy
             assert are_broken_off or worker.size == sum(map(len, store.entries.values()))
             if not stored.is_current(store):
@@ -105,8 +109,9 @@ def test_a_log_that_is_replaced_is_not_read_before_its_copy_is_complete() -> Non
         load(store, DEFAULTS)
 
 
-def test_only_what_has_changed_is_stored() -> None:
+def test_only_what_has_changed_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """If one instance of a thousand changes, the new entry is much smaller than the copy of the table, which stays."""
+    monkeypatch.setattr(storage, "COPY_FLOOR", 0)
     store, stored = Batch(0), new()
     run(stored.table, (snapshot(number, 1) for number in range(1000)))
     stored.save(store)

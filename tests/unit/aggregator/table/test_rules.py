@@ -203,7 +203,7 @@ def test_rule_11_metrics_over_the_limit_of_a_life_are_refused_and_use_no_quota()
 def test_rule_11_names_and_tags_of_a_life_have_a_limit_in_bytes() -> None:
     """It is 256 bytes for each metric that a life may have, over all of its parts. Removed metrics leave room."""
     topic = Topic(TableSettings(max_metrics=4)).snapshot(counter(1, "a" * 500), counter(1, "b" * 500))
-    topic.snapshot(counter(1, "c" * 20), counter(1, "d" * 5), part=1)
+    topic.snapshot(counter(1, "c" * 24), counter(1, "d" * 5), part=1)
     assert topic.reasons() == ["limit: 1 metrics beyond the 1024 bytes that the names and tags of a life may have"]
     assert [event.detail for event in topic.changes.events] == ["bytes of metrics per life"]
     topic.table = Table(unpack(pack(topic.table.state)), TableSettings(max_metrics=4))

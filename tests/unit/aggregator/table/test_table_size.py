@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 
 import pytest
 from hypothesis import given, settings
@@ -116,18 +117,23 @@ def test_what_a_table_counts_is_the_same_after_it_begins_again(choices: list[int
         assert used(Table(state, rules)) == counted
 
 
-def test_the_changed_rows_that_wait_for_the_end_of_a_step_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_changes_that_wait_for_the_end_of_a_step_are_limited(
+    *, columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each keeps the sketch that is replaced. The sums of those that do not wait are right, too."""
-    monkeypatch.setattr(metric_sums, "MAX_WAITING", 3)
+    monkeypatch.setattr(metric_sums, "MAX_WAITING", 4)
     topic, waiting = Topic(), list[int]()
     for count in range(1, 9):
-        metrics = [{"type": "histogram", "name": name, "count": count, "sum": count} for name in "ab"]
+        sketch = {"scale": 5, "positive": [{"offset": 0, "counts": b64encode(bytes([count])).decode()}]}
+        more = {"sketch": sketch} if columns else {}
+        metrics = [{"type": "histogram", "name": name, "count": count, "sum": float(count), **more} for name in "ab"]
         value = json.dumps(HEADER | {"seq": count, "metrics": metrics}).encode()
         topic.table.apply_record(Record("metrics", 0, count, BEGIN_MS, b"app-1", value, BEGIN_MS))
         waiting.append(topic.table._rows.sums._number_waiting)
         if count == 1:
             topic.table.outputs()  # a new life is changed as a whole
-    assert waiting == [0, 2, 0, 2, 0, 2, 0, 2]
+    assert waiting == [0, 2, 4, 2, 4, 2, 4, 2]
     assert [(total.count, total.sum) for total in topic.table.outputs().totals] == [(8, 8), (8, 8)]
 
 
