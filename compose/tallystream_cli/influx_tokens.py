@@ -46,9 +46,7 @@ def create_tokens(settings: StoreSettings, folder: Path) -> None:
             be written.
         TallystreamError: InfluxDB does not answer.
     """
-    with open_client(
-        settings.where, token=settings.token, org=settings.org, ca_file=settings.ca_file, client=settings.client
-    ) as client:
+    with open_client(settings.where, token=settings.token, org=settings.org, ca_file=settings.ca_file) as client:
         try:
             org, bucket = _find(client, settings)
             api = AuthorizationsService(client.api_client)

@@ -1,8 +1,7 @@
-"""Serve the page until SIGTERM: `python serve_page.py STORE READY_FILE`. Secrets and URLs come from the environment."""
+"""Serve the page until SIGTERM: `python serve_page.py STORE READY_FILE`. The password comes from the environment."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -19,6 +18,5 @@ if __name__ == "__main__":
         refresh_s=2.0,
         password=secret,
         ready_file=Path(ready),
-        grafana_url=os.environ.get("GRAFANA_URL", ""),
     )
     sys.exit(run(settings))

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from support.acls import PERMISSIONS, Permission
 from support.commands import run, running
 from support.doctor import doctor
 from support.kafka import end_offsets
@@ -26,7 +27,6 @@ from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_cli.permissions import PERMISSIONS, Permission
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
@@ -116,27 +116,22 @@ def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> s
     return done.stderr
 
 
-def test_doctor_names_a_missing_permission(acl_broker: AclBroker) -> None:
-    """Each user has the permissions of its command, and lacks those of another one, which are named.
-
-    No aggregator has run yet.
-    """
+def test_doctor_sees_what_its_user_may_describe(acl_broker: AclBroker) -> None:
+    """With its own permissions it sees every topic, but no transaction: it may not use the transactional IDs."""
     create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
-    own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
+    assert doctor(env=acl_broker.env("aggregate")).lines["transactions"].status == "ok"
+    own = doctor(env=acl_broker.env("doctor"))
     assert own.code == 0, own.failed
-    assert own.lines["permissions of aggregate"].status == "ok"
-    assert "transactional ID" not in own.lines["permissions of aggregate"].found
-    assert own.lines["transactions"].status == "ok"
+    assert own.lines["transactions"].status == "not checked"
+    assert {line.status for check, line in own.lines.items() if check.startswith("topic ")} == {"ok"}
 
-    other = doctor("--command", "aggregate", env=acl_broker.env("doctor"))
-    assert other.code == 1
-    assert set(other.failed) == {"permissions of aggregate"}
-    assert "Read/Write on topic metrics," in other.failed["permissions of aggregate"].found
-    ids = "Write/Describe on transactional ID tallystream-aggregator-*"
-    assert ids in other.failed["permissions of aggregate"].found
-    assert other.lines["transactions"].status == "not checked"
-    # With its own permissions, doctor sees every topic.
-    assert {line.status for check, line in other.lines.items() if check.startswith("topic ")} == {"ok"}
+
+def test_a_command_names_what_it_may_not_use(acl_broker: AclBroker, tmp_path: Path) -> None:
+    """With the permissions of another command, the aggregator ends, and says of what it lacks one."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    refused = run("aggregate", "--checkpoint", str(tmp_path / "checkpoint"), env=acl_broker.env("doctor"))
+    assert refused.returncode == 1, refused.stderr
+    assert "uthorization failed" in refused.stderr.splitlines()[-1]
 
 
 def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:

@@ -18,8 +18,6 @@ from support.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-SHORT = ("--events", "20000")
-
 
 class Demo:
     """A running demo, its output, and every descendant process that was ever seen."""
@@ -72,7 +70,7 @@ def test_the_demo_is_exact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["broker is up", "app-2 "], ids=["starting", "consuming"])
 def test_ctrl_c_leaves_no_process(tmp_path: Path, text: str) -> None:
     """Ctrl-C during the start, or while its apps consume, ends all descendants with the exit code for SIGINT."""
-    with demo(tmp_path, *SHORT) as stopped:
+    with demo(tmp_path, "--quick") as stopped:
         wait_until(lambda: stopped.has_printed(text), 400, f"it prints {text!r}")
         assert stopped.process.poll() is None, stopped.output()
         stopped.process.send_signal(signal.SIGINT)

@@ -95,7 +95,6 @@ class GrafanaStub(HttpStub):
         token: the only valid token.
         path: the path of the reverse proxy.
         certificate: the server's certificate and its key; None: plain HTTP.
-        clients: the CA certificate of the clients' certificates, which the server then requires.
 
     Attributes:
         writes: all requests that are not GET.
@@ -104,14 +103,7 @@ class GrafanaStub(HttpStub):
         problems: requests that Grafana would not understand.
     """
 
-    def __init__(
-        self,
-        token: str,
-        *,
-        path: str = "",
-        certificate: tuple[Path, Path] | None = None,
-        clients: Path | None = None,
-    ) -> None:
+    def __init__(self, token: str, *, path: str = "", certificate: tuple[Path, Path] | None = None) -> None:
         super().__init__(self._answer)
         self.token, self.path = token, path
         self.state = GrafanaState()
@@ -124,11 +116,6 @@ class GrafanaStub(HttpStub):
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            if clients is not None:
-                context.load_verify_locations(clients)
-                context.verify_mode = ssl.CERT_REQUIRED
-                # With TLS 1.3 the rejection follows the handshake, and is lost if the connection is closed first.
-                context.maximum_version = ssl.TLSVersion.TLSv1_2
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
 
     @property

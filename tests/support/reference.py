@@ -1,7 +1,7 @@
-"""Generate tables of the docs: every option of every command, and the permissions in Kafka of every command.
+"""Generate the tables of docs/configuration.md: every option of every command.
 
-`PYTHONPATH=tests python -m support.reference` updates docs/configuration.md and docs/security.md. The text around the
-tables, and the notes in italics at the end of rows, are written by hand and kept.
+`PYTHONPATH=tests python -m support.reference` updates them. The text around the tables, and the notes in italics at the
+end of rows, are written by hand and kept.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typer.main import get_command
-
-from tallystream_cli.permissions import PERMISSIONS
 
 SHARED = "several commands"
 """The name of the table of options that two or more commands share."""
@@ -123,18 +121,6 @@ def _table(rows: list[tuple[Option, str]], notes: dict[tuple[str, str], str], *,
     return head + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def update_acls(text: str) -> str:
-    """Return docs/security.md with an up-to-date table: names for which a command needs the same share a row."""
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for one in PERMISSIONS:
-        names.setdefault((one.command, one.resource, ", ".join(one.operations)), []).append(f"`{one.name}`")
-    rows = [("command", "resource", "operations", "names"), ("---",) * 4]
-    rows += [(*key, ", ".join(found)) for key, found in names.items()]
-    table = "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- |", "---|") for row in rows)
-    before, start, rest = text.partition("<!-- acls -->\n")
-    return f"{before}{start}{table}{_END}{rest.partition(_END)[2]}"
-
-
 if __name__ == "__main__":
-    for name, new in (("configuration.md", update), ("security.md", update_acls)):
-        (DOCS / name).write_text(new((DOCS / name).read_text(encoding="utf-8")), encoding="utf-8")
+    page = DOCS / "configuration.md"
+    page.write_text(update(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -152,23 +152,24 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
 
 def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogramDataPoint) -> list[Metric]:
     metric = _distribution(name, tags, point)
-    given = [(each.offset, list(each.bucket_counts)) for each in (point.positive, point.negative)]
-    values = point.zero_count + sum(sum(counts) for _, counts in given)
+    sides, values = dict[str, Buckets](), point.zero_count
+    for sign, given in (("positive", point.positive), ("negative", point.negative)):
+        if counts := given.bucket_counts:
+            side = sides[sign] = Buckets(given.offset, counts)
+            values += sum(side.counts)
+            side.trim()
     if values != metric.count:
         raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
-    sides = [Buckets(*each) for each in given]
-    for side in sides:
-        side.trim()
     scale, finer = min(point.scale, MAX_SCALE), min(max(point.scale - MAX_SCALE, 0), INDEX_BITS)
-    while finer or max(len(side.counts) for side in sides) > MAX_BUCKETS:
-        for side in sides:
+    while finer or any(len(side.counts) > MAX_BUCKETS for side in sides.values()):
+        for side in sides.values():
             if side.counts:
                 side.offset, side.counts = side.halved(finer or 1)
         scale, finer = (scale, 0) if finer else (scale - 1, 0)
     if scale < MIN_SCALE:
         raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
-    positive, negative = (side.encode() for side in sides)
-    metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, positive=positive, negative=negative)
+    encoded = {sign: side.encode() for sign, side in sides.items()}
+    metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, **encoded)
     require_valid(metric.sketch)
     return [metric]
 

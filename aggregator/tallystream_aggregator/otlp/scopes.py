@@ -135,7 +135,9 @@ class KnownScopes:
             return ScopePoints([], points)  # type: ignore[arg-type]  # all are rejected
         scope_id = _id(scope.scope)
         size = 3 * len(raw) + POINT_BYTES * len(points)
-        if len(taken) == len(points) and size <= MAX_BYTES // 4 and self._returns(scope_id, raw, taken):
+        is_numbers = all(metric.HasField("sum") or metric.HasField("gauge") for metric in scope.metrics)
+        can_be_kept = is_numbers and len(taken) == len(points) and size <= MAX_BYTES // 4
+        if can_be_kept and self._returns(scope_id, raw, taken):
             self._keep(scope_id, raw, taken, size)
         return _grouped(scope_id, points)
 

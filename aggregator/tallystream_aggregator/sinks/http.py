@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import ssl
-from dataclasses import dataclass, field
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from tallystream.errors import ConfigError
@@ -52,55 +51,15 @@ def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
         raise ConfigError("--store", spec, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCertificate:
-    """The PEM files of a client certificate, empty if there is none. The `repr` does not have the key's password."""
+def tls_error(error: BaseException | None, url: str, setting: str, ca_file: str) -> ConfigError | None:
+    """Return the error of a server's certificate that is not trusted, None for another error, which may pass.
 
-    cert_file: str = ""
-    key_file: str = ""
-    key_password: str = field(default="", repr=False)
-
-    @classmethod
-    def parse(cls, env: Mapping[str, str], *names: str) -> Self:
-        """Return the certificate of three variables of the environment: its file, the key's file, the key's password.
-
-        Without a key file the key is in the certificate's file.
-
-        Raises:
-            ConfigError: a file can't be read, the key is not that of the certificate, the password is wrong, or a key
-                file has no certificate file.
-        """
-        cert_file, key_file, key_password = (env.get(name, "") for name in names)
-        if key_file and not cert_file:
-            raise ConfigError(names[1], key_file, f"name its certificate in {names[0]}")
-        if cert_file:
-            try:
-                # Without a password OpenSSL would ask the terminal for one.
-                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert_file, key_file or None, key_password)
-            except OSError as error:
-                remedy = f"name a certificate in PEM, its key in {names[1]}, and the key's password in {names[2]}"
-                raise ConfigError(names[0], cert_file, f"{remedy} ({error.strerror or error})") from None
-        return cls(cert_file, key_file, key_password)
-
-
-NO_CERTIFICATE = ClientCertificate()
-
-
-def tls_error(
-    error: BaseException | None, url: str, ca: tuple[str, str], client: tuple[str, str] | None = None
-) -> ConfigError | None:
-    """Return the error of a setting that failed a TLS handshake, None for another error, which may pass.
-
-    `ca` and `client` are the setting and its value for the CA certificates and the client certificate, if there can be
-    one.
+    `setting` names `ca_file`, the file of the CA certificates.
     """
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             why = f"the certificate of {url} is not trusted ({cause.verify_message}): name its authority's"
-            return ConfigError(*ca, why)
-        if client and isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
-            why = f"{url} refuses it ({cause.reason}): name a certificate that it trusts, with its key"
-            return ConfigError(*client, why)
+            return ConfigError(setting, ca_file, why)
     return None
 
 

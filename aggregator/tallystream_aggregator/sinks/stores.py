@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 from tallystream.errors import ConfigError
 from tallystream.validation import header_token
 from tallystream_aggregator.sinks.http import (
-    NO_CERTIFICATE,
     OTLP_HEADERS,
-    ClientCertificate,
     certificates,
     otlp_headers,
     otlp_option,
@@ -42,8 +40,8 @@ class StoreSettings:
     """The settings of a store. `where` is a path, a URL or an address. The `repr` has no secrets.
 
     `ca_file` has the CA certificates that verify the server of InfluxDB or OTLP; if it is empty, the system's are used.
-    `client` is the client certificate for InfluxDB. `headers` are sent with each request to an OTLP receiver. With
-    `buckets`, it gets histograms with exponential buckets.
+    `headers` are sent with each request to an OTLP receiver. With `buckets`, it gets histograms with exponential
+    buckets.
     """
 
     kind: Literal["local", "influxdb", "otlp", "prometheus"]
@@ -53,7 +51,6 @@ class StoreSettings:
     token: str = field(default="", repr=False)
     retention_days: float = 30.0
     ca_file: str = ""
-    client: ClientCertificate = NO_CERTIFICATE
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     buckets: bool = False
 
@@ -75,8 +72,7 @@ class StoreSettings:
 
         Settings of InfluxDB that are not given are read from `env`, by default the process's environment:
         INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
-        "tallystream"), INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the
-        key's password in INFLUXDB_KEY_PASSWORD. The headers and CA certificates for an OTLP receiver are in
+        "tallystream"), INFLUXDB_CA_FILE. The headers and CA certificates for an OTLP receiver are in
         OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE, and
         OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION chooses `buckets`. `retention_days` applies to the
         local store; 0 keeps all points.
@@ -112,7 +108,6 @@ class StoreSettings:
             token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
             or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
             ca_file=certificates("INFLUXDB_CA_FILE", env.get("INFLUXDB_CA_FILE", "")),
-            client=ClientCertificate.parse(env, "INFLUXDB_CERT_FILE", "INFLUXDB_KEY_FILE", "INFLUXDB_KEY_PASSWORD"),
         )
         if not settings.token:
             raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")
@@ -176,7 +171,6 @@ def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
         org=settings.org,
         bucket=settings.bucket,
         ca_file=settings.ca_file,
-        client=settings.client,
     )
 
 

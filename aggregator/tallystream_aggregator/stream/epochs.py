@@ -173,7 +173,7 @@ class EpochLoop(ABC):
             else:
                 break
         report, before_s, self._reported_s = self._report, self._reported_s, self._timer.monotonic()
-        report.seconds, report.waited_s = round(self._reported_s - before_s, 3), round(report.waited_s, 3)
+        report.seconds = self._reported_s - before_s
         report.stopped, self._report = self._stopped(), EpochRow(self._loop.number)
         return report
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-PUBLISHING_SHARE = 2
-"""Publishing takes at most one part in so many of the time: a busy table takes larger steps by itself.
-
-Most of it is the wait for the broker. So a larger number saves little, and on a busy machine it delays the sums.
-"""
-
 MAX_PAUSE_S = 5.0
-"""The longest time that a loop waits for this reason: a broker may be slow once, and nothing is read meanwhile."""
+"""After a step the loop waits as long as publishing took, so that a busy table takes larger steps, and no longer than
+this: a broker may be slow once, and nothing is read meanwhile."""
 
 MAX_FAILURES = 10
 """After so many failures of a step of one record the loop stops: that record can't be published."""
@@ -36,7 +31,7 @@ class Pace:
 
     def published(self, seconds: float, records: int) -> None:
         """Note that a step of this many records was published in this time."""
-        pause_s = min((PUBLISHING_SHARE - 1) * seconds, MAX_PAUSE_S)
+        pause_s = min(seconds, MAX_PAUSE_S)
         rate_s = records / self._max_rate if self._max_rate else 0.0
         self.begins_s = max(self.begins_s, self._began_s + max(seconds + pause_s, rate_s))
         self.limit, self._failures = min(2 * self.limit, self._max_records), 0

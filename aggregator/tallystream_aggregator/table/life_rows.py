@@ -74,13 +74,12 @@ class LifeRows:
         If its instance restarted, that is a `restart` event: one for a record, however many lives begin with it.
         """
         size = size_of_life(life.instance, life.app, int(life.life != SHORT_FORM_LIFE))
-        limit = self.size.exceeded_limit(life.app, size)
+        limit = self.size.take(life.app, size)
         if limit is not None:
             return self.refuse(life, limit, "a new life", record)
         if self.lives.is_restart(life, seq):
             self._note_restart(life, record)
         self.lives.add(life)
-        self.size.add(life.app, size)
         return life
 
     def _note_restart(self, life: Life, record: Record) -> None:
@@ -93,10 +92,7 @@ class LifeRows:
 
     def add_part(self, life: Life) -> str | None:
         """Count another part of a life and return None, or return the limit that it exceeds."""
-        limit = self.size.exceeded_limit(life.app, PART_BYTES)
-        if limit is None:
-            self.size.add(life.app, PART_BYTES)
-        return limit
+        return self.size.take(life.app, PART_BYTES)
 
     def remove_life(self, life: Life) -> None:
         """Remove a life, and delete its records on `metrics-table`."""
@@ -114,7 +110,7 @@ class LifeRows:
         if not self.metrics.is_used(number):
             size += size_of_metric(metric)
         limit = life_limit(metric_count(life), life.bytes + text, self.settings)
-        limit = limit or self.size.exceeded_limit(life.app, size)
+        limit = limit or self.size.take(life.app, size)
         if limit is not None:
             return limit
         if number < 0:  # only now: a refused metric does not count
@@ -123,7 +119,6 @@ class LifeRows:
         life.rows[number] = row
         self.lives.rows += 1
         life.bytes += text
-        self.size.add(life.app, size)
         self.holders.add_rows(life, (number,))
         self.metrics.use(number)
         return number
@@ -142,13 +137,12 @@ class LifeRows:
         layout, size = self.layouts.layout_with(numbers), len(numbers) * ROW_BYTES[COUNTER]
         counts = layout.counts(metrics)
         exceeded = life_limit(len(numbers) - 1, layout.text_bytes, self.settings)
-        if counts is None or layout.others or exceeded or self.size.exceeded_limit(life.app, size):
+        if counts is None or layout.others or exceeded or self.size.take(life.app, size):
             return False
         self.sums.add_block(life, layout, list(counts))
         life.blocks[part] = Block(layout.packed, layout.pack(*counts))
         life.bytes = layout.text_bytes
         self.lives.rows += len(numbers)
-        self.size.add(life.app, size)
         self.holders.add_block(life, layout)
         return True
 

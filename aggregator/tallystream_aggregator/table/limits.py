@@ -104,13 +104,16 @@ class TableSize:
         self.was_full = False
         self._used: dict[str | None, int] = {}  # by app, and that of all apps
 
-    def exceeded_limit(self, app: str, more: int) -> str | None:
-        """Return the limit that `more` bytes of an app exceed, or None if they exceed none."""
+    def take(self, app: str, more: int) -> str | None:
+        """Count `more` bytes of an app and return None, or return the limit that they exceed."""
+        of_app, of_all = self._used.get(app, 0) + more, self._used.get(None, 0) + more
         limit = None
-        if self._used.get(app, 0) + more > _app_bytes(self.settings):
+        if of_app > _app_bytes(self.settings):
             limit = BYTES_PER_APP
-        elif self._used.get(None, 0) + more > self.settings.max_table_bytes:
+        elif of_all > self.settings.max_table_bytes:
             limit = BYTES_PER_TABLE
+        else:
+            self._used[app], self._used[None] = of_app, of_all
         self.was_full |= limit is not None
         return limit
 

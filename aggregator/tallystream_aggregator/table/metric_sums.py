@@ -85,10 +85,16 @@ class MetricSums:
     ) -> None:
         """Replace the values of rows that are about to change, and that are current before and after if the life lives.
 
-        So neither lives nor instances are counted again, and all changes of a metric are made together.
+        So neither lives nor instances are counted again, and all changes of several rows, or of a sketch, are made
+        together.
         """
         if life.baselines or not life.living or id(life) in self._before.get(life.instance, ()):
             self.will_change(life, numbers)  # `flush` compares them
+            return
+        (before, sketch), (after, new_sketch) = old[0], new[0]
+        if len(numbers) == 1 and sketch is new_sketch is None and id(life) not in self._together:
+            self[numbers[0]].replace(Contribution(before, current=True), Contribution(after, current=True))
+            self._changed.update(numbers)
             return
         together = numbers if len(numbers) > 1 else None
         if self._together.setdefault(id(life), together) != together:  # the changes of a row are made in their order
@@ -145,7 +151,8 @@ class MetricSums:
         new: Distributions | None = None,
     ) -> None:
         """Add `differences` to the counts of a block that is about to be replaced, and replace its distributions."""
-        known = self._before.get(life.instance, {}).get(id(life))
+        changing = self._before.get(life.instance)
+        known = None if changing is None else changing.get(id(life))
         is_changing = known is not None and not known[1].keys().isdisjoint(layout.index_of)
         if is_changing or (life.baselines and self._is_below_baseline(life, layout)):
             self.will_change(life, layout.counted)  # `flush` compares all of them

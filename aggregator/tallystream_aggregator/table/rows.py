@@ -20,7 +20,6 @@ import msgspec
 from tallystream.metric_types import NAMES
 from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
-from tallystream_aggregator.table.layouts import around_values
 from tallystream_aggregator.table.limits import MAX_SHARDS
 from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -194,27 +193,29 @@ class RowRecords:
     def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
         metrics, seq, block = self._state.metrics, life.parts.get(part, 0), life.blocks.get(part)
-        rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
+        rows = life.rows
+        if len(life.parts) > 1:
+            rows = {number: row for number, row in rows.items() if row.part == part}
         content: bytes | msgspec.Raw
         layout = None if block is None else self._layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
-            rows |= self._layouts.block_rows(life, part)
+            rows = rows | self._layouts.block_rows(life, part)
             layout = None
         if block is None or layout is None:
             numbers = sorted(rows)
-            content = _listed(metric_json(metrics[number], rows[number]) for number in numbers)
+            content = _json.encode([_fields(metrics[number], rows[number]) for number in numbers])
         elif value is not None and layout.is_sorted and not life.baselines:
             numbers, content = layout.sorted, _decode_metrics(value).metrics  # a part of the value, not a copy
         else:
             counters = layout.unpack(block.counts)[: len(layout.counters)]
             listed = rows if block.distributions is None else self._layouts.column_rows(life, part) | rows
-            others = [_values_json(metrics[number][2], listed[number]) for number in layout.not_counters]
+            others = [_json.encode(_values(metrics[n][2], listed[n]))[1:-1] for n in layout.not_counters]
             numbers, content = layout.sorted, layout.json(counters, others)
         found = _life_row(life, part)
         left_out = b""
         if life.baselines and not part:
             baselines = sorted(life.baselines.items())
-            left_out = _listed(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
+            left_out = _json.encode([_fields(metrics[n], Row(part, seq, values)) for n, values in baselines])
             found.baselines = msgspec.Raw(left_out)  # type: ignore[assignment]  # written as it is
         if len(content) + len(left_out) > MAX_ROW_BYTES:
             found.omitted = len(numbers)
@@ -226,10 +227,6 @@ class RowRecords:
             if not life.life:
                 found.last = [int(rows[number].values[1] or 0) for number in numbers]
         return TableRecord(_life_key(life, part), found)
-
-
-def _listed(metrics: Iterable[bytes]) -> bytes:
-    return b"[" + b",".join(metrics) + b"]"
 
 
 def _life_key(life: Life, part: int) -> bytes:
@@ -279,16 +276,19 @@ def shard_row(state: State, counts: dict[str, int]) -> TableRecord:
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
-def metric_json(metric: MetricId, row: Row) -> bytes:
-    """Return a metric as JSON, in the form of the record."""
-    head, tail = around_values(metric)
-    return head + _values_json(metric[2], row) + tail
+def _fields(metric: MetricId, row: Row) -> dict[str, Any]:
+    """Return the fields of a metric in the form of the record."""
+    _, name, kind, tags = metric
+    fields = {"type": kind, **_values(kind, row), "name": name}
+    if tags:
+        fields["tags"] = dict(tags)
+    return fields
 
 
-def _values_json(kind: str, row: Row) -> bytes:
-    """Return the values of a metric as fields of JSON."""
+def _values(kind: str, row: Row) -> dict[str, Any]:
+    """Return the fields of a metric that have its values."""
     pairs = zip(NAMES[kind], row.values, strict=False)  # the short form has one more
     fields: dict[str, Any] = {name: value for name, value in pairs if value is not None}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
-    return _json.encode(fields)[1:-1]
+    return fields

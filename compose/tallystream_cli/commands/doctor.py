@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallystream.errors import ConfigError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
 from tallystream_dashboards.exit_codes import BAD, GOOD
@@ -39,23 +38,15 @@ def doctor(
         Path | None,
         typer.Option(help="The aggregator's checkpoint to check; by default the local system's in this folder."),
     ] = None,
-    command: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="Check the permissions that this command needs, such as aggregate; repeatable.",
-        ),
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Check Java, jars, broker, topics, permissions, store and checkpoint; nothing is changed.
+    """Check Java, packages, broker, topics, store and checkpoint; nothing is changed.
 
     Exit code: 0 nothing failed, 1 a check failed.
     """
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.doctor.run import run
-    from tallystream_cli.permissions import PERMISSIONS
 
     chosen = None if store is None else StoreSettings.parse(store)
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
@@ -64,11 +55,8 @@ def doctor(
         chosen = chosen or local.store()
         checkpoint = checkpoint or local.folder / "aggregate"
         local.announce(f"store {chosen.spec}", f"checkpoint {checkpoint}")
-    known = dict.fromkeys(one.command for one in PERMISSIONS)
-    if unknown := set(command or ()) - known.keys():
-        raise ConfigError("--command", unknown.pop(), f"give {' or '.join(known)}")
     topics = Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ()))
-    findings = list(run(topics, cluster.options, chosen, checkpoint, command or ()))
+    findings = list(run(topics, cluster.options, chosen, checkpoint))
     sys.stdout.write(as_json(findings) if json else as_table(findings))
     raise typer.Exit(BAD if has_failed(findings) else GOOD)
 

@@ -32,15 +32,6 @@ def page(
         str, typer.Option(help="The address to listen on; TALLYSTREAM_PAGE_PASSWORD sets a password.")
     ] = "127.0.0.1",
     refresh: Annotated[float, typer.Option(help="Seconds between two refreshes.")] = 2.0,
-    grafana_url: Annotated[
-        str,
-        typer.Option(
-            help="Grafana's URL, for links to the same metric and time.", envvar="GRAFANA_URL", show_envvar=True
-        ),
-    ] = "",
-    uid_prefix: Annotated[
-        str, typer.Option(help="The prefix of the dashboards' uids, as they were pushed to Grafana.")
-    ] = "tallystream",
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
@@ -55,8 +46,6 @@ def page(
         refresh_s=refresh,
         password=password.from_environment(),
         ready_file=ready_file,
-        grafana_url=grafana_url,
-        grafana_uid_prefix=uid_prefix,
     )
     discovery.require_existing(settings.store)
     raise typer.Exit(run(settings))

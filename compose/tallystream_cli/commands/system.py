@@ -108,16 +108,12 @@ def status(
 
 def demo(
     *,
-    events: Annotated[
-        int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
-    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes less than a minute.")] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="The folder for all data; by default a temporary one, removed at the end.")
     ] = None,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.", min=0, max=MAX_PORT)] = 0,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables; progress goes to standard error.")
     ] = False,
@@ -126,16 +122,7 @@ def demo(
     o.require_spark()
     from tallystream_cli.demo.run import DemoSettings, run
 
-    settings = DemoSettings(
-        events=events,
-        quick=quick,
-        headless=headless,
-        keep=keep,
-        data=data,
-        page_port=page_port,
-        as_json=json,
-    )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(DemoSettings(quick=quick, headless=headless, keep=keep, data=data, as_json=json)))
 
 
 def _run(data: Path, options: Mapping[str, Any]) -> int:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 ALL_EVENTS = events.ROWS * events.REPETITIONS
 QUICK_EVENTS = 100_000
-MIN_EVENTS, MAX_EVENTS = 20_000, 100_000_000
 LINE_INTERVAL_S = 5.0
 
 
@@ -43,28 +42,22 @@ class DemoSettings:
     """The options of `tallystream demo`. Without `data`, the folder is temporary, and kept if the demonstration fails.
 
     Raises:
-        ConfigError: the number of events is out of range, or the folder is not empty.
+        ConfigError: the folder is not empty.
     """
 
-    events: int | None = None
     quick: bool = False
     headless: bool = False
     keep: bool = False
     data: Path | None = None
-    page_port: int = 0
     as_json: bool = False
 
     def __post_init__(self) -> None:
-        if not MIN_EVENTS <= self.number <= MAX_EVENTS:
-            raise ConfigError("--events", self.events, f"give a number from {MIN_EVENTS:,} to {MAX_EVENTS:,}")
         if self.data is not None and self.data.exists() and (not self.data.is_dir() or any(self.data.iterdir())):
             raise ConfigError("--data", str(self.data), "name an empty folder: earlier records would be counted too")
 
     @property
     def number(self) -> int:
         """The number of events to send."""
-        if self.events is not None:
-            return self.events
         return QUICK_EVENTS if self.quick else ALL_EVENTS
 
 
@@ -135,7 +128,6 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             folder / "system",
             say=lambda line: display.say(f"   {line}"),
             check=check,
-            page_port=settings.page_port,
             page=not settings.headless,
             # Internal metrics would change between the reading of the sums and of what they are compared with.
             own_metrics=False,

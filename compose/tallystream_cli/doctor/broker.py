@@ -58,8 +58,8 @@ class Brokers:
     transactions: str = ""
 
 
-def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], transactional_id: str) -> Brokers:
-    """Return what the brokers know of the topics and some groups. `kafka` are librdkafka's options.
+def fetch(kafka: Mapping[str, str], topics: Topics, transactional_id: str) -> Brokers:
+    """Return what the brokers know of the topics and of the group of the lease. `kafka` are librdkafka's options.
 
     It opens `transactional_id`, which nobody uses; no transaction is begun.
 
@@ -70,12 +70,12 @@ def fetch(kafka: Mapping[str, str], topics: Topics, groups: Iterable[str], trans
     """
     check_login(kafka, max_wait_s=TIMEOUT_S)
     admin = clients.admin(kafka)
-    options = {"include_authorized_operations": True, "request_timeout": TIMEOUT_S}
     described, refused = _split(
-        admin.describe_topics(TopicCollection(sorted(policies(topics))), **options),
+        admin.describe_topics(TopicCollection(sorted(policies(topics))), request_timeout=TIMEOUT_S),
         missing={KafkaError.UNKNOWN_TOPIC_OR_PART},
     )
-    found, hidden = _split(admin.describe_consumer_groups(sorted(groups), **options), missing=_NO_GROUP)
+    asked = admin.describe_consumer_groups([topics.prefix + GROUP], request_timeout=TIMEOUT_S)
+    found, hidden = _split(asked, missing=_NO_GROUP)
     return Brokers(
         kafka["bootstrap.servers"],
         len(admin.describe_cluster(request_timeout=TIMEOUT_S).result().nodes),

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator import java
-from tallystream_cli.doctor import broker, permissions
+from tallystream_cli.doctor import broker
 from tallystream_cli.doctor.findings import failed, guarded, not_checked, of_error, ok, warning
 from tallystream_cli.doctor.store import check_store
 from tallystream_cli.options import unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topics import Topics
@@ -28,12 +28,10 @@ def run(
     kafka: Mapping[str, str],
     store: StoreSettings | None = None,
     checkpoint: Path | None = None,
-    commands: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """Check everything. A check that fails is a finding. Nothing is changed, but a transactional ID is opened.
 
     `kafka` are librdkafka's options, with bootstrap.servers. `store` and `checkpoint` are None if they are not named.
-    `commands` are those that will run here with these credentials.
 
     Raises:
         ConfigError: librdkafka rejects an option.
@@ -41,7 +39,7 @@ def run(
     yield package("Spark", "pyspark", "aggregate and up", "pip install tallystream-cli[spark]")
     yield package("page", "streamlit", "the page", "pip install streamlit")
     yield from guarded("Java", _java)
-    yield from _broker(topics, kafka, commands)
+    yield from _broker(topics, kafka)
     if store is None:
         yield not_checked("store", "none is named", "give --store")
     else:
@@ -66,17 +64,15 @@ def _java() -> list[Finding]:
     return [ok("Java", f"{java.version()}, {java.launcher()} {where}")]
 
 
-def _broker(topics: Topics, kafka: Mapping[str, str], commands: Sequence[str]) -> Iterator[Finding]:
+def _broker(topics: Topics, kafka: Mapping[str, str]) -> Iterator[Finding]:
     unused_id = f"{topics.prefix}tallystream-aggregator-doctor"  # the aggregator's permission covers it
     try:
-        found = broker.fetch(kafka, topics, permissions.group_names(topics.prefix), unused_id)
+        found = broker.fetch(kafka, topics, unused_id)
     except Exception as error:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("transactions", "topics", "aggregator", *(f"permissions of {one}" for one in commands)):
+        for check in ("transactions", "topics", "aggregator"):
             yield not_checked(check, "no broker answers")
         return
     yield from broker.findings(found, topics)
-    for command in commands:
-        yield permissions.of_command(found, topics, command)

@@ -9,7 +9,7 @@ import urllib3
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.http import ClientCertificate, connection_problem, is_http_url, secret_file, tls_error
+from tallystream_aggregator.sinks.http import connection_problem, is_http_url, secret_file, tls_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TOKEN = "GRAFANA_TOKEN"  # noqa: S105 (the name of an environment variable, not a secret)
 URL = "--grafana-url"
-CERTIFICATE = ("GRAFANA_CERT_FILE", "GRAFANA_KEY_FILE", "GRAFANA_KEY_PASSWORD")
 TIMEOUT_S = 15.0
 
 
@@ -26,11 +25,11 @@ class Grafana:
 
     Args:
         url: the server's URL, including the path of a reverse proxy.
-        env: the environment, with the token of a service account and the client certificate.
+        env: the environment, with the token of a service account.
         ca_file: CA certificates to trust instead of the system's.
 
     Raises:
-        ConfigError: the URL, the token or the certificate can't be used, or `ca_file` does not exist.
+        ConfigError: the URL or the token can't be used, or `ca_file` does not exist.
     """
 
     def __init__(self, url: str, env: Mapping[str, str], ca_file: Path | None = None) -> None:
@@ -39,16 +38,12 @@ class Grafana:
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
         self._url, self._ca_file = url, "" if ca_file is None else str(ca_file)
         self._token = header_token(TOKEN, _token(env))
-        self._certificate = ClientCertificate.parse(env, *CERTIFICATE)
         self._pool = urllib3.PoolManager(
             retries=False,
             timeout=TIMEOUT_S,
             headers={"Authorization": f"Bearer {self._token}"},
             ca_certs=self._ca_file or None,
             cert_reqs="CERT_REQUIRED",
-            cert_file=self._certificate.cert_file or None,
-            key_file=self._certificate.key_file or None,
-            key_password=self._certificate.key_password or None,
         )
 
     def request(self, operation: str, method: str, path: str, body: Any = None) -> Any:
@@ -61,7 +56,7 @@ class Grafana:
             body: is sent as JSON.
 
         Raises:
-            ConfigError: the URL, the certificate or the token can't be used, or Grafana rejects the request.
+            ConfigError: the URL or the token can't be used, or Grafana rejects the request.
         """
         try:
             # A redirected POST would become a GET, which would look like a success.
@@ -93,10 +88,8 @@ class Grafana:
             raise ConfigError(URL, self._url, remedy)
 
     def _no_answer(self, error: urllib3.exceptions.HTTPError) -> ConfigError:
-        tls = tls_error(error, self._url, ("--ca-file", self._ca_file), (CERTIFICATE[0], self._certificate.cert_file))
-        if tls is not None:
-            return tls
-        return ConfigError(URL, self._url, f"the server can't be reached ({connection_problem(error)})")
+        untrusted = tls_error(error, self._url, "--ca-file", self._ca_file)
+        return untrusted or ConfigError(URL, self._url, f"the server can't be reached ({connection_problem(error)})")
 
     def _error(self, response: urllib3.BaseHTTPResponse, operation: str) -> TallystreamError:
         status, message = response.status, _message(response).replace(self._token, "***").strip().rstrip(".")

@@ -24,7 +24,7 @@ from tallystream_dashboards.page.compare_data import CompareView
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.metrics_data import MetricsView
 from tallystream_dashboards.page.reading import read_page
-from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, grafana_link, parse, refresh_every
+from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream_dashboards.page.views import compare, home, lag, metrics, runbook
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     else:
         selection = data.selection
         banner.draw_banner(data, zone=zone)
-        components.as_of(data, zone=zone, every=every, grafana=grafana_link(settings, selection))
+        components.as_of(data, zone=zone, every=every)
         _draw(data, zone=zone)
     if selection.view == "runbook":
         runbook.draw(selection.section)

@@ -69,19 +69,15 @@ def chart(title: str, data: ChartData, *, key: str, events: Sequence[Event] = ()
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(data: PageData, *, zone: tzinfo, every: float, grafana: str | None) -> None:
-    """Draw the age of the newest lag as a caption, and a link to the dashboard that shows the same."""
+def as_of(data: PageData, *, zone: tzinfo, every: float) -> None:
+    """Draw the age of the newest lag as a caption."""
     round_ms, now_ms = data.groups.round_ms, data.period.end_ms
-    parts = []
     if round_ms is not None:
         ago = formatting.duration((now_ms - round_ms) / 1000)
         moment = formatting.clock(round_ms, zone, now_ms=now_ms)
         now = [f"Data as of **{moment}**", f"{ago} ago", f"refreshes every {every:g} s"]
-        parts = [f"History at **{moment}**", "*Time* goes back to now"] if data.selection.at else now
-    if grafana is not None:
-        parts.append(f"[Open in Grafana]({grafana})")
-    if parts:
-        st.caption(" · ".join(parts))
+        past = [f"History at **{moment}**", "*Time* goes back to now"]
+        st.caption(" · ".join(past if data.selection.at else now))
 
 
 def left_out(count: int) -> None:

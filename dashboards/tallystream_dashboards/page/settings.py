@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.http import is_http_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +25,10 @@ class PageSettings:
         address: the address to listen on. Beyond loopback, set a password.
         refresh_s: seconds between refreshes, 0.5 to 3,600; long periods are refreshed less often.
         password: the password of the page; empty: no login.
-        grafana_url: Grafana's URL, for links to the same metric and time; empty: no links.
-        grafana_uid_prefix: the prefix of the dashboards' uids, as in `tallystream dashboards push --uid-prefix`.
         ready_file: a file that is created when the page answers. Its content is the page's address.
 
     Raises:
-        ConfigError: the port or the refresh is out of its bounds, or a URL is none.
+        ConfigError: the port or the refresh is out of its bounds.
     """
 
     store: StoreSettings
@@ -41,18 +37,12 @@ class PageSettings:
     refresh_s: float = 2.0
     ready_file: Path | None = None
     password: str = field(default="", repr=False)
-    grafana_url: str = ""
-    grafana_uid_prefix: str = "tallystream"
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ConfigError("--port", self.port, "give a port from 1 to 65535, or 0 for a free one")
         if not MIN_REFRESH_S <= self.refresh_s <= MAX_REFRESH_S:
             raise ConfigError("--refresh", self.refresh_s, "give seconds from 0.5 to 3600")
-        if self.grafana_url and not is_http_url(self.grafana_url):
-            raise ConfigError("--grafana-url", self.grafana_url, "give a URL, as in https://grafana.example.org")
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.grafana_uid_prefix):
-            raise ConfigError("--uid-prefix", self.grafana_uid_prefix, "give 1 to 15 letters, digits, _ or -")
 
 
 served: PageSettings | None = None

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from tallystream_dashboards.page.settings import PageSettings
 
 MAX_AHEAD_MS = 60_000
 """Points up to this many ms in the future are shown: the collector's and the broker's clocks may be ahead."""
@@ -132,29 +131,7 @@ def refresh_every(refresh_s: float, range_s: int) -> float:
     return max(refresh_s, range_s / 1800)
 
 
-_DASHBOARDS = {"groups": "lag", "metrics": "metric", "compare": "metric"}
-"""The dashboard that shows the same as a view, by the end of its uid."""
-
-
 def page_link(params: Mapping[str, str | None], selection: Selection | None = None) -> str:
     """Return the address of a view. With a selection, it has the same period."""
     period = {} if selection is None else {"range": selection.range, "at": selection.at}
     return f"?{urlencode({name: value for name, value in {**params, **period}.items() if value})}"
-
-
-def grafana_link(settings: PageSettings, selection: Selection) -> str | None:
-    """Return the address of the dashboard that shows the same as the view, at the same time; None without Grafana."""
-    name = _DASHBOARDS.get(selection.view)
-    if not settings.grafana_url or name is None:
-        return None
-    at_ms = selection.at_ms
-    period = selection.period(at_ms or 0)
-    times = {"from": f"now-{selection.range}", "to": "now"}
-    if at_ms is not None:
-        times = {"from": str(period.start_ms), "to": str(period.end_ms)}
-    variables = {
-        f"var-{name}": value for name, value in selection.params().items() if name in ("group", "app", "metric")
-    }
-    return (
-        f"{settings.grafana_url.rstrip('/')}/d/{settings.grafana_uid_prefix}-{name}?{urlencode({**variables, **times})}"
-    )

@@ -267,7 +267,9 @@ class Sketch:
         count, zeros_at = passed[-1], len(self.negative.counts)
         if not count:
             raise ValueError("an empty sketch has no quantiles")
-        return [self._value(bisect_right(passed, int(share * (count - 1))) - zeros_at) for share in shares]
+        places = [bisect_right(passed, int(share * (count - 1))) - zeros_at for share in shares]
+        values = {place: self._value(place) for place in set(places)}
+        return [values[place] for place in places]
 
     def _value(self, place: int) -> float:
         """Return the value of a bucket, by its distance from the zeros in rising order."""

@@ -14,19 +14,28 @@ from typer.testing import CliRunner
 
 from support import reference
 from support.commands import call
+from support.guides import ROOT
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.jobs import forget
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli import main, options
+from tallystream_dashboards.exit_codes import BAD, GOOD, INTERRUPTED, UNKNOWN, UNUSABLE
 
-COMMANDS = sorted({*reference.commands(), "lag", "dashboards"} - {reference.GENERAL})
+COMMANDS = reference.commands()
+HELP = {**COMMANDS, "": COMMANDS[reference.GENERAL], "lag": COMMANDS["lag show"], "dashboards": None}
+"""The command by the words before --help. `show` can be left out, and `dashboards` has only commands."""
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_every_command_has_help(command: str) -> None:
-    """--help says what the command does and lists its options."""
-    shown = CliRunner().invoke(main.app, [*command.split(), "--help"], prog_name="tallystream")
-    assert shown.exit_code == 0
-    assert f"tallystream {command}".strip() in shown.stdout
-    assert "  --help" in shown.stdout
+@pytest.mark.parametrize("words", sorted(HELP.keys() - {reference.GENERAL}))
+def test_every_command_has_help(words: str) -> None:
+    """--help says what the command does and lists its options and arguments."""
+    ended = CliRunner().invoke(main.app, [*words.split(), "--help"], prog_name="tallystream")
+    shown, command = " ".join(ended.stdout.split()), HELP[words]
+    assert ended.exit_code == 0
+    assert f"tallystream {words}".strip() in shown
+    assert " --help" in shown
+    for one in command.params if command is not None else ():
+        assert one.opts[0] in shown
 
 
 @pytest.mark.parametrize(("words", "completed"), [("la", ["lag"]), ("sums --wat", ["--watch"])])
@@ -60,7 +69,9 @@ def test_the_version_is_that_of_the_package(
     assert capsys.readouterr().out == f"tallystream {version('tallystream-cli')}\n"
 
 
-BAD = [
+ALERT = "alert --store local:{tmp}/file --webhook"
+DOCTOR = "doctor --bootstrap-servers 127.0.0.1:1"
+INVALID = [
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
     ("aggregate --checkpoint {tmp}/c --max-rate 0", "--max-rate: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
@@ -83,42 +94,76 @@ BAD = [
     ("up --data {tmp}/d --store otlp:http://h", "--store: 'otlp:http://h' can't be used; only ship writes there: "),
     ("page --store local:{tmp}/s.db --port 70000", "--port: 70000 can't be used; "),
     ("page --store local:{tmp}/s.db --refresh 0", "--refresh: 0.0 can't be used; "),
-    ("alert --webhook h:9093 --store local:{tmp}", "--webhook: 'h:9093' can't be used; give a URL"),
+    (f"{ALERT} h:9093", "--webhook: 'h:9093' can't be used; give a URL"),
     ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
     ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
-    ("demo --events 3", "--events: 3 can't be used; "),
     ("dashboards generate --out {tmp}/g --threshold lag-seconds=-1", "--threshold: 'lag-seconds=-1' can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --kafka =hush", "--kafka: '***' can't be used; give KEY=VALUE"),
+    ("aggregate --checkpoint {tmp}/c --drop-tag a --keep-tags b", "--keep-tags: 'b' can't be used; give it without "),
+    ("rebuild --drop-tag pod --keep-tags topic", "--keep-tags: 'topic' can't be used; give it without --drop-tag"),
+    (
+        "rebuild --all-tags --drop-tag pod",
+        "--all-tags: '--drop-tag pod' can't be used; give it without --drop-tag and ",
+    ),
+    ("rebuild --shards 0", "--shards: 0 can't be used; give a whole number from 1 to 1024"),
+    ("rebuild --shards 2 --timeout 0", "--timeout: 0.0 can't be used; give a number of seconds, 1 or more"),
+    ("forget", "--instance is not set; name the instance whose lives are removed, or a metric with --metric"),
+    ("forget --instance a --metric b", "--metric: 'b' can't be used; leave it out, or --instance a"),
+    ("forget --metric a --life x", "--life: 'x' can't be used; give it with --instance"),
+    ("forget --instance a --type counter", "--type: 'counter' can't be used; give it with --metric"),
+    ("forget --instance a --tag b=c", "--tag: {'b': 'c'} can't be used; give it with --metric"),
+    ("forget --metric a --tag b", "--tag: 'b' can't be used; give NAME=VALUE"),
+    ("forget --metric a --type gage", "forget: {'app': None, 'life': None, 'type': 'gage', "),
+    ("forget --instance a --life x", "forget: {'app': None, 'life': 'x', "),
+    ("forget --metric a --timeout 0", "--timeout: 0.0 can't be used"),
+    ("lag --store local:{tmp}/file --at noon", "--at: 'noon' can't be used; give a time in UTC"),
+    ("sums --store local:{tmp}/file --at noon", "--at: 'noon' can't be used; give a time in UTC"),
+    ("sums --store local:{tmp}/file --every 0.1", "--every: 0.1 can't be used; give seconds from 0.5 to 3600"),
+    ("sums --store local:{tmp}/file --watch --at 2026-11-20", "--at: 1795132800000 can't be used; leave --watch out"),
+    ("sums --store local:{tmp}/file --wait -1", "--wait: -1.0 can't be used; give seconds from 0 to 86400"),
+    ("instances orders --store local:{tmp}/file --range 2h", "--range: '2h' can't be used; give one of 5m, 15m, 1h"),
+    ("instances --store local:{tmp}/file --metric done", "--metric: 'done' can't be used; give the app"),
+    ("compare a b c --store local:{tmp}/file", "NAMES: ('a', 'b', 'c') can't be used"),
+    ("compare a --tag b --store local:{tmp}/file", "--tag: 'b' can't be used"),
+    ("compare --tag a=b --store local:{tmp}/file", "--tag: "),
+    (f"{ALERT} http://me:secret@h:9093", "--webhook: '***' can't be used; leave user and password out"),
+    (f"{ALERT} http://h --every 0.5", "--every: 0.5 can't be used; give seconds from 1 to 120"),
+    (f"{ALERT} http://h --every 121", "--every: 121.0 can't be used; give seconds from 1 to 120"),
+    (f"{DOCTOR} --store nonsense", "--store: 'nonsense' can't be used; "),
+    (f"{DOCTOR} --kafka nonsense", "--kafka: '***' can't be used; "),
+    (f"{DOCTOR} --kafka no.such.option=1", "--kafka: "),
+    (f"{DOCTOR} --topic-prefix /", "--topic-prefix: '/' can't be used; "),
 ]
 
 
-@pytest.mark.parametrize(("line", "sentence"), BAD)
+@pytest.mark.parametrize(("line", "sentence"), INVALID)
 def test_an_invalid_setting_is_one_sentence(
     line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sentence names the option, its value and the remedy; the exit code is 2."""
+    """The sentence names the option, its value and the remedy, and no secret; nothing else is done. The code is 2."""
     (tmp_path / "file").touch()
     monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
     assert call(monkeypatch, *(word.format(tmp=tmp_path) for word in line.split())) == 2
-    error = capsys.readouterr().err
+    output, error = capsys.readouterr()
+    assert output == ""
     assert error.startswith(sentence)
     assert error.count("\n") == 1
 
 
-UNKNOWN = [
+MISSPELLED = [
     ("aggregate", "aggregate", "'--checkpoint'"),
     ("ship --rows", "ship", "'--store'"),
     ("up --broker-port many", "up", "'--broker-port'"),
     ("up --page-port -1", "up", "'--page-port'"),
     ("--log-level loud status", "", "'--log-level'"),
     ("dashboards generate --out g --flavour sql", "dashboards generate", "'--flavour'"),
-    ("up --nonsense", "up", "--nonsense"),
     ("lag collect --nonsense", "lag collect", "--nonsense"),
     ("nonsense", "", "'nonsense'"),
 ]
 
 
-@pytest.mark.parametrize(("line", "command", "named"), UNKNOWN)
+@pytest.mark.parametrize(("line", "command", "named"), MISSPELLED)
 def test_an_unknown_or_missing_option_is_one_sentence(
     line: str, command: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,54 +225,75 @@ def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
     }
 
 
-def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
-    """The value may be a secret."""
-    with pytest.raises(ConfigError) as error:
-        options.kafka_options(["=hush"], {})
-    assert "hush" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (
-            ("aggregate", "--checkpoint", "{}", "--drop-tag", "pod", "--keep-tags", "topic"),
-            "--keep-tags: 'topic' .*without --drop-tag",
-        ),
-        (("rebuild", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
-        (
-            ("rebuild", "--all-tags", "--drop-tag", "pod"),
-            "--all-tags: '--drop-tag pod' .*without --drop-tag and --keep",
-        ),
-        (("rebuild", "--shards", "0"), "--shards: 0 .*from 1 to 1024"),
-        (("rebuild", "--shards", "2", "--timeout", "0"), "--timeout: 0.*1 or more"),
-    ],
-)
-def test_options_for_the_tags_of_the_sums_exclude_each_other(
-    arguments: tuple[str, ...], error: str, tmp_path: Path
-) -> None:
-    """This is found before anything is read."""
-    found = CliRunner().invoke(main.app, [one.format(tmp_path / "checkpoint") for one in arguments])
-    assert isinstance(found.exception, ConfigError)
-    assert re.search(error, str(found.exception))
-
-
 def shown(*words: str) -> str:
     """Return a help page, with each run of white space as one space."""
     return " ".join(CliRunner().invoke(main.app, [*words, "--help"], prog_name="tallystream").stdout.split())
 
 
-def test_the_help_of_lag_has_the_options_of_lag_show() -> None:
-    """`lag --help` lists the options and the argument of `lag show`, because `show` can be left out."""
-    text = shown("lag")
-    for one in reference.commands()["lag show"].params:
-        if one.name != "help":
-            assert (one.opts[0] if one.param_type_name == "option" else "[GROUP]") in text
+READERS = ("top --once", "sums", "instances", "compare", "lag", "alert --once --webhook http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("name", ["aggregate", "ship", "lag collect", "dashboards push"])
-def test_the_help_with_sections_has_every_option_in_one_of_them(name: str) -> None:
-    """An option that is in none would be missing from the help."""
-    text = shown(*name.split())
-    for one in reference.commands()[name].params:
-        assert one.opts[0] in text
+@pytest.fixture
+def stores(tmp_path: Path) -> Path:
+    """Return a folder with an empty store, and one that is damaged."""
+    store = open_store(StoreSettings.parse(f"local:{tmp_path / 'empty.db'}"))
+    store.setup()
+    store.close()
+    (tmp_path / "damaged.db").write_bytes(b"this is no database" * 1000)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        *((f"{command} --nonsense", UNUSABLE) for command in sorted(COMMANDS.keys() - {reference.GENERAL})),
+        *((f"{command} --store tape:x", UNUSABLE) for command in READERS),
+        *((f"{command} --store local:{{}}/missing.db", UNUSABLE) for command in (*READERS, "page")),
+        *((f"{command} --store local:{{}}/damaged.db", UNUSABLE) for command in READERS),
+        *((f"{command} --store influxdb:http://127.0.0.1:1", UNKNOWN) for command in READERS[:-1]),
+        *((f"{command} --store local:{{}}/empty.db", UNKNOWN) for command in READERS[:-1]),
+        *((f"{command} nobody --store local:{{}}/empty.db", UNKNOWN) for command in READERS[1:-1]),
+        ("compare --app nobody --store local:{}/empty.db", UNKNOWN),
+        ("compare --group nobody --store local:{}/empty.db", UNKNOWN),
+        ("compare nobody nothing --store local:{}/empty.db", UNKNOWN),
+        ("alert --once --webhook http://127.0.0.1:1 --store local:{}/empty.db", BAD),
+        ("dashboards generate --out {}/damaged.db/grafana", UNUSABLE),
+        ("status --data {}", BAD),
+        ("down --data {}", GOOD),
+        ("--version", GOOD),
+    ],
+)
+def test_the_same_thing_has_the_same_code(
+    line: str, code: int, stores: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting that can't be used is never taken for a store that can't be read, nor for something that is not well.
+
+    What the store does not have is not known: it is no failure, and no wrong option.
+    """
+    for name in ("TOKEN", "ORG"):
+        monkeypatch.setenv(f"INFLUXDB_{name}", "shop")
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
+    assert call(monkeypatch, *(word.format(stores) for word in line.split())) == code
+    shown = capsys.readouterr()
+    assert shown.out + shown.err
+
+
+def test_what_the_table_does_not_have_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`forget` has the code of the commands that read the store, for a name that matches nothing."""
+
+    def read_plan(*_: object) -> forget.Plan:
+        raise forget.NoMatchError("instance nobody: no life in the table matches.")
+
+    monkeypatch.setattr(forget, "read_plan", read_plan)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    words = ("forget", "--instance", "nobody", "--bootstrap-servers", "127.0.0.1:1")
+    assert call(monkeypatch, *words) == UNKNOWN
+    assert "no life in the table matches" in capsys.readouterr().err
+
+
+def test_the_documentation_has_each_code() -> None:
+    """There is one table for all commands."""
+    (table,) = re.findall(r"(?s)## Exit codes\n(.*)", (ROOT / "docs" / "running.md").read_text())
+    assert re.findall(r"(?m)^\| (\d+) \|", table) == [str(one) for one in (GOOD, BAD, UNUSABLE, UNKNOWN, INTERRUPTED)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from typer.testing import CliRunner
 from support.grafana_push import ENV, TOKEN
 from support.grafana_stub import GrafanaStub
 from support.lag import Rounds, group, round_of
-from support.malformed import INVALID_TIMES
-from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.jobs.forget import Plan, RemovedLife
 from tallystream_aggregator.kafka.clients import Cluster
@@ -24,7 +21,6 @@ from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.table.records.decode import Forget
 from tallystream_cli import main
-from tallystream_cli import options as o
 from tallystream_cli.commands.forget import MAX_ROWS, as_dict, as_text
 
 AT_MS = 1_795_168_800_000
@@ -51,13 +47,6 @@ def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
     assert "billing" in shown.stdout
     assert "ERR" in shown.stdout
     assert shown.exit_code == 2
-
-
-@pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
-def test_an_invalid_time_is_rejected(text: str) -> None:
-    """The error names the option and the value."""
-    with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):
-        o.at_ms(text)
 
 
 PLAN = Plan(
@@ -90,27 +79,6 @@ def test_json_has_everything() -> None:
         "lives": [{"app": "shop", "instance": "app-1", "life": "01", "state": "living", "metrics": 3}],
         "sums": [{"app": "shop", "name": "[b]orders", "type": "counter", "tags": {"site": "x"}}],
     }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--instance is not set; name the instance whose lives are removed, or a metric with --metric"),
-        (["--instance", "a", "--metric", "b"], "--metric: 'b' can't be used; leave it out, or --instance a"),
-        (["--metric", "a", "--life", "x"], "--life: 'x' can't be used; give it with --instance"),
-        (["--instance", "a", "--type", "counter"], "--type: 'counter' can't be used; give it with --metric"),
-        (["--instance", "a", "--tag", "b=c"], "--tag: {'b': 'c'} can't be used; give it with --metric"),
-        (["--metric", "a", "--tag", "b"], "--tag: 'b' can't be used; give NAME=VALUE"),
-        (["--metric", "a", "--type", "gage"], "the type is not one of counter"),
-        (["--instance", "a", "--life", "x"], "matching regex"),
-        (["--metric", "a", "--timeout", "0"], "--timeout"),
-    ],
-)
-def test_options_that_do_not_go_together_are_rejected(arguments: list[str], message: str) -> None:
-    """The error comes before any request to a broker."""
-    result = CliRunner().invoke(main.app, ["forget", *arguments])
-    assert isinstance(result.exception, ConfigError)
-    assert message in str(result.exception)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from support import reference
+from support.acls import PERMISSIONS as ACLS
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_aggregator.table.state import STATE_VERSION
-from tallystream_cli import permissions
 from tallystream_cli.influx_tokens import PERMISSIONS
 from tallystream_dashboards.grafana.generate import alert_rules
 
@@ -159,15 +159,9 @@ NO_KAFKA = {
 OWN_BROKER = {"up", "demo"}
 
 
-def test_the_table_is_that_of_the_code() -> None:
-    """The page has the permissions that `tallystream doctor` checks."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert reference.update_acls(text) == text, reference.REMEDY
-
-
 def test_every_topic_is_written_and_read() -> None:
     """For each topic there are ACLs to write, read and create it; the table names no other topic."""
-    topics = [acl for acl in permissions.PERMISSIONS if acl.resource == "topic"]
+    topics = [acl for acl in ACLS if acl.resource == "topic"]
     assert {acl.name for acl in topics} - {"*"} == set(policies(Topics()))
     for name in policies(Topics()):
         given = {operation for acl in topics if acl.name == name for operation in acl.operations}
@@ -177,7 +171,7 @@ def test_every_topic_is_written_and_read() -> None:
 def test_every_command_that_uses_kafka_has_permissions() -> None:
     """A command is in the table, does not use Kafka, or starts its own broker."""
     commands = set(reference.commands()) - {reference.GENERAL}
-    assert {acl.command for acl in permissions.PERMISSIONS} == {"reporter", *(commands - NO_KAFKA - OWN_BROKER)}
+    assert {acl.command for acl in ACLS} == {"reporter", *(commands - NO_KAFKA - OWN_BROKER)}
     for name in commands:
         uses_kafka = any("--bootstrap-servers" in one.opts for one in reference.commands()[name].params)
         assert uses_kafka is (name not in NO_KAFKA | OWN_BROKER), name
@@ -185,7 +179,7 @@ def test_every_command_that_uses_kafka_has_permissions() -> None:
 
 def test_only_the_aggregator_may_write_its_topics() -> None:
     """Only `aggregate` and `rebuild` write sums, rows, events and the ledger."""
-    for acl in permissions.PERMISSIONS:
+    for acl in ACLS:
         if acl.resource == "topic" and "Write" in acl.operations:
             assert acl.command in ("aggregate", "rebuild") or acl.name in ("metrics", "metrics-dead"), acl
 
@@ -193,7 +187,7 @@ def test_only_the_aggregator_may_write_its_topics() -> None:
 def test_every_operation_exists() -> None:
     """Each operation in the table is one of Kafka's."""
     known = {one.name.replace("_", "") for one in AclOperation}
-    assert {word.upper() for acl in permissions.PERMISSIONS for word in acl.operations} <= known
+    assert {word.upper() for acl in ACLS for word in acl.operations} <= known
 
 
 def test_the_page_agrees_with_the_tokens_of_compose() -> None:

@@ -82,15 +82,6 @@ def test_json_has_the_same(tmp_path: Path) -> None:
     assert found["sums"][0]["rate"] > 1
 
 
-def test_a_store_that_can_not_be_read_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code is 3."""
-    monkeypatch.setenv("INFLUXDB_TOKEN", "t")
-    monkeypatch.setenv("INFLUXDB_ORG", "o")
-    shown = CliRunner().invoke(main.app, ["top", "--store", "influxdb:http://127.0.0.1:1"])
-    assert shown.stdout.startswith("The store can't be read: ")
-    assert shown.exit_code == 3
-
-
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40)])
 def test_it_fits_the_terminal(tmp_path: Path, columns: int, lines: int) -> None:
     """A screen with the line of the cursor has the terminal's lines, and no line is longer than its columns."""

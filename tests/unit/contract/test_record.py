@@ -129,14 +129,6 @@ def test_the_limits_of_tags(good: bool, tags: dict[str, str]) -> None:
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
 
 
-def test_an_identity_does_not_depend_on_the_order_of_tags() -> None:
-    """An identity has the name, the type and the sorted tags."""
-    assert record.identity("n", "counter", {"b": "2", "a": "1"}) == record.identity(
-        "n", "counter", {"a": "1", "b": "2"}
-    )
-    assert record.identity("n", "counter", {}) != record.identity("n", "gauge", {})
-
-
 @given(st.integers(0, 2**48 - 1))
 def test_the_id_of_a_life_contains_its_creation_time(made_ms: int) -> None:
     """A ULID contains its creation time in milliseconds, and is a valid ID of a life."""

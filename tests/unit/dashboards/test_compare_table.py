@@ -10,14 +10,12 @@ import pytest
 from support.lag import of_shipper
 from support.printed import NOW_MS, cells, compared, counted, of_group, position, processed, sent
 from support.stores import write
-from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare_reading import read_compared
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
-from tallystream_dashboards.terminal.compare import CompareSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,9 +115,6 @@ def test_consumers_with_different_tags(store: StoreSettings) -> None:
         _, lines = compared(store, "orders.sent", "spark.records", tags=tags)
         rows = {row[0]: row[1:] for row in map(cells, lines)}
         assert (rows["counted as processed"], rows["counted twice"]) == ([f"{number}", "exact"], ["0", text])
-    for names, tag in ((("spark.records",), "scores"), ((), "query=scores")):
-        with pytest.raises(ConfigError, match="--tag"):
-            CompareSettings(store=store, names=names, tags=(tag,))
 
 
 def test_the_offsets_of_a_group_alone(store: StoreSettings) -> None:
@@ -308,9 +303,3 @@ def test_all_numbers_are_of_one_moment(store: StoreSettings, times: int) -> None
     found = read_compared(Written(store, times), None, "records", None, Period(NOW_MS, NOW_MS, NOW_MS + 1))
     assert found is not None
     assert found.at(NOW_MS).twice == Bounds(1_000, None, 1_000)
-
-
-def test_three_names_are_refused(store: StoreSettings) -> None:
-    """A comparison has two sides."""
-    with pytest.raises(ConfigError, match="NAMES"):
-        CompareSettings(store=store, names=("a", "b", "c"))

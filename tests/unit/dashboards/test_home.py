@@ -1,14 +1,13 @@
-"""The first view: each app in a line."""
+"""The first view, each app in a line; and what became of the records of each consumer, as the collector writes it."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.data.consumers import read_record_points
 from tallystream_dashboards.data.home import Home, read_home
 from tallystream_dashboards.data.observed import AppInstances
 from tallystream_dashboards.formatting import DASH
@@ -97,11 +96,13 @@ def test_the_lag_is_that_on_the_topics_of_the_positions(store: LocalStore, reade
     assert (orders.lag, payments.lag) == (7, None)
 
 
-def progress(app: str, name: str, count: int, *, start: int = 500, end: int = 1500, topic: str = "in") -> list[Point]:
+def progress(
+    app: str, name: str, count: int, *, start: int = 500, end: int = 1500, topic: str = "in", ago_s: int = 0
+) -> list[Point]:
     """Return the points of a counter and of its position."""
     where = {"topic": topic, "partition": "0"}
-    position = sum_point(f"{name}.position", "position", 0, app, start=start, position=end, **where)
-    return [sum_point(name, "counter", 0, app, count=count), position]
+    position = sum_point(f"{name}.position", "position", ago_s, app, start=start, position=end, **where)
+    return [sum_point(name, "counter", ago_s, app, count=count), position]
 
 
 def lost_and_twice(found: Home) -> dict[str, tuple[str | None, str | None]]:
@@ -135,7 +136,7 @@ def test_lost_and_twice_are_of_the_moment_up_to_which_the_store_has_everything(
     for ago_s in (6, 4, 2):
         own = [group(f"tallystream-{name}", (9, 9), topic=name) for name in ("aggregator", "shipper")]
         store.write(rounds.points(round_of(*own), NOW - ago_s * 1000))
-    store.write([replace(one, ts_ms=NOW - 5_000) for one in progress("a", "n", 1003)])
+    store.write(progress("a", "n", 1003, ago_s=5))
     found = home(store, reader, sum_point("n", "counter", 0, "a", count=5000))
     assert lost_and_twice(found) == {"a": (DASH, "≥ 3")}
     assert found.apps[0].main is not None
@@ -159,3 +160,48 @@ def test_what_was_sent_is_known_if_one_counter_can_be_it(
     consumer = [*progress("billing", "n", 1000), *progress("billing", "n.taken", 1000)]
     found = home(store, reader, *consumer, *progress("orders", "sent", 1100, start=400), *other)
     assert lost_and_twice(found)["billing"] == numbers
+
+
+def round_points(shipped: int = 9, ago_ms: int = 2_000) -> list[Point]:
+    """Return the points of a round of the collector, in which the shipper had committed so much of 9 rows."""
+    aggregator = group("tallystream-aggregator", (9, 9), topic="metrics")
+    shipper = group("tallystream-shipper", (shipped, 9), topic="metrics-agg")
+    return Rounds().points(round_of(aggregator, shipper), NOW - ago_ms)
+
+
+def test_each_consumer_has_a_point_with_the_numbers_that_are_known(store: LocalStore, reader: LocalStore) -> None:
+    """What was lost and is in flight is known if it is known who sent it. A consumer of which nothing is has no point.
+
+    The numbers are the lower bounds of `compare`, and the upper one of what was processed twice.
+    """
+    store.write(round_points())
+    store.write(progress("orders", "sent", 1000, start=0, end=1000, ago_s=60))
+    for name, count in (("n", 900), ("n.taken", 925)):
+        store.write(progress("billing", name, count, start=90, end=990, ago_s=60))
+    store.write(progress("audit", "n", 1003, topic="other", ago_s=60))
+    store.write(progress("idle", "n", 7, end=509, topic="third", ago_s=60))
+    assert read_record_points(reader, NOW) == [
+        Point("tallystream.records", {"app": "audit", "metric": "n"}, {"counted_twice": 3}, NOW),
+        Point(
+            "tallystream.records",
+            {"app": "billing", "metric": "n"},
+            {"lost": 90, "in_flight": 10, "counted_twice": 0, "processed_twice_at_most": 25},
+            NOW,
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param([], id="no round"),
+        pytest.param(round_points(ago_ms=100_000), id="no round for too long"),
+        pytest.param([*round_points(ago_ms=200_000), *round_points(shipped=5)], id="a late shipper"),
+    ],
+)
+def test_while_the_store_may_be_late_there_are_no_points(
+    store: LocalStore, reader: LocalStore, points: list[Point]
+) -> None:
+    """Counts may be in the store without their positions."""
+    store.write([*progress("audit", "n", 1003, ago_s=60), *points])
+    assert read_record_points(reader, NOW) == []

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
 
 T0 = 1_700_000_100_000
-WINDOW_S, WARN_AGE_S = 40, 10
+WINDOW_S, WARN_AGE_S, GAP_S = 40, 10, MAX_GAP_MS / 1000
 RULES = Rules(window_s=WINDOW_S, warn_age_s=WARN_AGE_S)
 
 
@@ -133,10 +134,26 @@ def is_true(status: Status, number: int, seen: list[Seen], err_age_s: float | No
         return (state.committed or 0) < (before.committed or 0)
     if status is Status.ERR:
         return err_age_s is not None and state.time_lag is not None and state.time_lag.seconds > err_age_s
-    rounds = [(one.second, one.partitions[number]) for one in seen]
-    progress = [second for (_, a), (second, b) in pairwise(rounds) if a.committed != b.committed]
-    caught_up = [second for second, one in rounds if not one.lag]
+    pairs = list(pairwise((one.second, one.partitions[number]) for one in seen))
+    progress = [second for (_, a), (second, b) in pairs if a.committed != b.committed]
+    # Since when records wait is not known over a gap.
+    caught_up = [later if later - second > GAP_S else second for (second, a), (later, _) in pairs if not a.lag]
     return now.second - max([seen[0].second, *progress, *caught_up]) > WINDOW_S / 2
+
+
+@given(HISTORIES, st.sampled_from([None, 25]))
+@examples(60)
+def test_a_status_becomes_worse_at_once(history: list[list[Step]], err_age_s: int | None) -> None:
+    """A partition is never better than the chart since the newest gap shows it in this round."""
+    seen, begin = judged(history, replace(RULES, err_age_s=err_age_s)), 0
+    for at in range(1, len(seen)):
+        if seen[at].second - seen[at - 1].second > GAP_S:
+            begin = at
+        warn = (Status.WARN,) if seen[at - 1].group.evaluation.status > Status.NOTFOUND else ()
+        for number, state in seen[at].partitions.items():
+            for status in (*warn, Status.ERR, Status.REWIND, Status.STALL):
+                if is_true(status, number, seen[begin : at + 1], err_age_s):
+                    assert state.evaluation.status >= status
 
 
 @given(HISTORIES, st.sampled_from([None, 25]))

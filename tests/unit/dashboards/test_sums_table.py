@@ -1,9 +1,9 @@
-"""`tallystream sums`: its output and its exit code, from a local store."""
+"""`tallystream sums`: its output and its exit code, from a local store, and for how long a table is waited for."""
 
 from __future__ import annotations
 
+import io
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,12 @@ import pytest
 from support.levels import sum_point
 from support.printed import NOW_MS, cells, printed
 from support.stores import write
-from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point, PointReader, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.terminal import show
+from tallystream_dashboards.terminal.show import Shown, TableSettings
 from tallystream_dashboards.terminal.sums import SumsSettings
 
 
@@ -119,11 +121,27 @@ def test_a_store_that_can_not_be_read_is_exit_code_3(capsys: pytest.CaptureFixtu
     assert "The store can't be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"every_s": 0.1}, "--every: 0.1"), ({"watch": True, "at_ms": 1}, "leave --watch out")],
-)
-def test_settings_that_can_not_work_are_refused(settings: dict[str, object], message: str) -> None:
-    """The sentence names the option."""
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        SumsSettings(store=StoreSettings.parse("local:x"), **settings)  # type: ignore[arg-type]
+class Late(TableSettings):
+    """A table that has something to show at its third reading. The second one fails."""
+
+    readings = 0
+
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:  # noqa: ARG002 (nothing is read)
+        """Count the readings."""
+        type(self).readings += 1
+        if self.readings == 2:
+            raise SinkUnavailableError("the store is away.")
+        return Shown([], "a sum\n", "", GOOD) if self.readings > 2 else Shown.nothing("nothing")
+
+
+@pytest.mark.parametrize(("wait_s", "shown"), [(60.0, ("a sum\n", GOOD, 3)), (0.0, ("nothing\n", UNKNOWN, 1))])
+def test_it_waits_until_there_is_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, shown: tuple[str, int, int]
+) -> None:
+    """Only what is found is printed. Without a wait, or after it, the first answer is printed."""
+    monkeypatch.setattr(show, "RETRY_S", 0)
+    monkeypatch.setattr(Late, "readings", 0)
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    out = io.StringIO()
+    code = show.show(Late(store=store, wait_s=wait_s), out)
+    assert (out.getvalue(), code, Late.readings) == shown

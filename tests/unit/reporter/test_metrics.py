@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import Counter, MetricRegistry, record
-from tallystream.metrics.counter import BUFFER
 from tallystream.testing import ManualClock
 
 
@@ -98,15 +97,6 @@ def test_a_counter_is_exact_while_it_is_read() -> None:
     finally:
         sys.setswitchinterval(before)
     assert counter.count == 4 * sum(range(5_001))
-
-
-def test_the_memory_of_a_counter_is_limited(registry: MetricRegistry) -> None:
-    """Increments are added up even if the counter is never read."""
-    counter = registry.counter("c")
-    for _ in range(10_000):
-        counter.inc(2)
-    assert len(counter._amounts) < BUFFER
-    assert counter.count == 20_000
 
 
 def test_each_failing_gauge_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, Refused, Series, SinkUnavailableError, is_own, send_in_halves, sift
-from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, connection_problem, tls_error
+from tallystream_aggregator.sinks.http import connection_problem, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ BATCH = 5_000
 TIMEOUT_MS = 30_000
 
 
-def open_client(
-    url: str, *, token: str, org: str, ca_file: str = "", client: ClientCertificate = NO_CERTIFICATE
-) -> InfluxDBClient:
+def open_client(url: str, *, token: str, org: str, ca_file: str = "") -> InfluxDBClient:
     """Return InfluxDB's client. It does not retry, because the caller decides how long to try."""
     return InfluxDBClient(
         url=url,
@@ -45,9 +43,6 @@ def open_client(
         enable_gzip=True,
         retries=Retry(0),
         ssl_ca_cert=ca_file or None,
-        cert_file=client.cert_file or None,
-        cert_key_file=client.key_file or None,
-        cert_key_password=client.key_password or None,
     )
 
 
@@ -63,22 +58,12 @@ class InfluxStore:
     InfluxDB refuses a field whose type differs from the stored one, and a time beyond the bucket's retention.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str,
-        org: str,
-        bucket: str,
-        ca_file: str = "",
-        client: ClientCertificate = NO_CERTIFICATE,
-    ) -> None:
+    def __init__(self, url: str, *, token: str, org: str, bucket: str, ca_file: str = "") -> None:
         self._url = url
         self._org = org
         self._bucket = bucket
         self._ca_file = ca_file
-        self._certificate = client
-        self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
+        self._client = open_client(url, token=token, org=org, ca_file=ca_file)
         self._writes = WriteService(self._client.api_client)
 
     def setup(self) -> None:
@@ -214,9 +199,9 @@ class InfluxStore:
                 raise TallystreamError(f"InfluxDB {self._url}: {reason}") from error
             raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error
         except (HTTPError, OSError) as error:
-            ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
+            untrusted = tls_error(error, self._url, "INFLUXDB_CA_FILE", self._ca_file)
             unavailable = SinkUnavailableError(f"InfluxDB {self._url}: {connection_problem(error)}.")
-            raise (tls_error(error, self._url, ca, client) or unavailable) from error
+            raise (untrusted or unavailable) from error
 
     def _no_influxdb(self, why: str) -> ConfigError:
         return ConfigError("--store", f"influxdb:{self._url}", f"the server {why}: give the URL of InfluxDB's API")

@@ -133,8 +133,8 @@ class OtlpSink:
         try:
             return self._pool.request("POST", self._url, body=content, headers=self._headers, redirect=False)
         except urllib3.exceptions.HTTPError as error:
-            ca = ("OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file)
-            raise (tls_error(error, self._url, ca) or self._unavailable(connection_problem(error))) from error
+            untrusted = tls_error(error, self._url, "OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file)
+            raise (untrusted or self._unavailable(connection_problem(error))) from error
 
     def _rejected(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point]) -> str | None:
         """Return why the receiver rejects a single point. Count and log what it rejects of several points."""

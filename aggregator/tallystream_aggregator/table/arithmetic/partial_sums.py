@@ -176,16 +176,16 @@ class PartialSum:
         """Return the row of `metrics-agg` of a metric whose partial sums include all lives, at the table's clock."""
         app, name, kind, tags = metric
         totals, overflow = saturated(self.totals())
+        merged = None if self.merged is None or overflow else self.merged.total()
+        if merged is not None:
+            totals |= zip(QUANTILES, map(_rounded, merged.quantiles(_SHARES)), strict=True)
         row = sums.Sum(app=app, name=name, type=kind, tags=dict(tags), ts=ts_ms, offsets=offsets, **totals)  # type: ignore[arg-type]  # by type
         row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
         if self.kind == "buckets" and not overflow:
             row.bounds, row.counts = self._buckets()
         if row.number and row.sum is not None and not overflow:
             row.mean = row.sum / row.number
-        merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for field, value in zip(QUANTILES, merged.quantiles(_SHARES), strict=True):
-                setattr(row, field, _rounded(value))
             row.sketch = msgspec.Raw(_encode(merged.encode()))
         return row
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tallystream import record
-from tallystream.metrics.sketch import MAX_BUCKETS, Sketch, middle, require_valid, without_gaps
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, middle, require_valid, without_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +56,8 @@ def checked_sketch(metric: record.Histogram) -> record.Sketch | None:
 
 
 def _values(run: record.Buckets) -> int:
+    if run.width == 1 and len(run.counts) <= _FEW:
+        return sum(run.counts)
     counts = np.frombuffer(run.counts, TYPES_BY_WIDTH[run.width])
     return int(counts.sum()) if run.width < _WIDEST else sum(counts.tolist())
 
@@ -267,7 +269,7 @@ class MergedSketch:
         else:
             of, zeros = self.only, self.only.zero_count
             if _buckets(of.positive) + _buckets(of.negative) <= _FEW:
-                sketch = Sketch.decode(of)
+                sketch = Sketch(of.scale, zeros, *map(Buckets.decode, (of.positive, of.negative)))
                 if sketch.positive.counts or sketch.negative.counts:
                     return sketch
             sides = {(of.scale, 1): _of_runs(of.positive), (of.scale, -1): _of_runs(of.negative)}

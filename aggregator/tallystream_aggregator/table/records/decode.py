@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import zlib
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -59,7 +58,12 @@ class Record(NamedTuple):
     @property
     def partition_name(self) -> str:
         """The partition as the table names it, as in "metrics:0". All lives share the text."""
-        return sys.intern(f"{self.topic}:{self.partition}")
+        return _partition_name(self.topic, self.partition)
+
+
+@lru_cache(maxsize=10_000)
+def _partition_name(topic: str, partition: int) -> str:
+    return f"{topic}:{partition}"
 
 
 def shard_of(key: bytes | None, shards: int) -> int:

@@ -277,3 +277,21 @@ def test_a_record_makes_few_dead_letters() -> None:
     assert len(changes.dead) == 11
     assert changes.dead[-1].reason == "limit: 20 more parts of this record are rejected"
     assert sums_of(changes) == {"counter n": {"count": 1}}
+
+
+def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
+    """A point is refused by its own time and its record's append time: a day or more late, or more than a day early."""
+    day_ns = 86_400 * SECOND_NS
+    late = number(1, BEGIN_NS - 2 * day_ns, BEGIN_NS - day_ns)
+    early = number(1, BEGIN_NS, BEGIN_NS + 2 * day_ns)
+    began_early = number(1, BEGIN_NS + 2 * day_ns, BEGIN_NS)
+    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early, began_early)]
+    changes = apply(*values)
+    assert [letter.reason.split(";")[0] for letter in changes.dead] == [
+        "too late: appended 86403000 ms after the point's time",
+        "too early: the point's time is 172796000 ms ahead",
+        "too early: the point's start time is 172795000 ms ahead",
+    ]
+    assert {letter.metric for letter in changes.dead} == {'{"name": "n", "tags": {}}'}
+    assert changes.totals == []
+    assert len(verified(*values)[1]) == 3

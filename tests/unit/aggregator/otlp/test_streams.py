@@ -87,24 +87,6 @@ def test_of_two_points_with_one_time_the_higher_one_counts() -> None:
         assert (found["counter n"]["count"], len(refused)) == (total, letters)
 
 
-def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
-    """A point is refused by its own time and its record's append time: a day or more late, or more than a day early."""
-    day_ns = 86_400 * SECOND_NS
-    late = number(1, BEGIN_NS - 2 * day_ns, BEGIN_NS - day_ns)
-    early = number(1, BEGIN_NS, BEGIN_NS + 2 * day_ns)
-    began_early = number(1, BEGIN_NS + 2 * day_ns, BEGIN_NS)
-    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early, began_early)]
-    changes = apply(*values)
-    assert [letter.reason.split(";")[0] for letter in changes.dead] == [
-        "too late: appended 86403000 ms after the point's time",
-        "too early: the point's time is 172796000 ms ahead",
-        "too early: the point's start time is 172795000 ms ahead",
-    ]
-    assert {letter.metric for letter in changes.dead} == {'{"name": "n", "tags": {}}'}
-    assert changes.totals == []
-    assert len(verified(*values)[1]) == 3
-
-
 @pytest.mark.parametrize(
     "forget",
     [
@@ -332,17 +314,6 @@ def test_a_sum_too_far_from_its_baseline_is_the_largest_float() -> None:
         for one in points
     ]
     assert summed(*records)["histogram", "e"] == {"count": 1, "sum": sys.float_info.max}
-
-
-def test_too_many_buckets_are_merged_as_by_verify() -> None:
-    """Two and two, until there are few enough."""
-    buckets = pb.ExponentialHistogramDataPoint.Buckets(offset=3, bucket_counts=[1] * 5000)
-    times = {"start_time_unix_nano": ns(0), "time_unix_nano": ns(10)}
-    point = pb.ExponentialHistogramDataPoint(count=5000, sum=1.0, scale=8, positive=buckets, **times)
-    histogram = pb.ExponentialHistogram(data_points=[point], aggregation_temporality=CUMULATIVE)
-    found = summed(record(pb.Metric(name="x", exponential_histogram=histogram)))
-    assert found["histogram", "x"]["count"] == 5000
-    assert "p50" in found["histogram", "x"]
 
 
 def stored(table: Table) -> Table:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.certificates import encrypted, self_signed
+from support.certificates import self_signed
 from support.http_stub import HttpStub, Request, Response
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
@@ -19,7 +19,6 @@ from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, InfluxStor
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_cli import influx_tokens
 
-PASSWORD = "k3y-p4ssword"
 POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_000)
 
 
@@ -105,34 +104,22 @@ def test_values_of_another_type_are_left_out(server: Server, store: InfluxStore)
 
 @pytest.fixture
 def env(server: Server, tmp_path: Path) -> dict[str, str]:
-    """The variables of a client. The server uses TLS, and requires the client's certificate."""
-    own, client = (self_signed(tmp_path, name) for name in ("server", "client"))
+    """The variables of a client. The server uses TLS."""
+    own = self_signed(tmp_path, "server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*own)
-    context.load_verify_locations(client[0])
-    context.verify_mode = ssl.CERT_REQUIRED
-    # With TLS 1.3 the rejection follows the handshake, and is lost if the server closes the connection first.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
     server.server.socket = context.wrap_socket(server.server.socket, server_side=True)
     return {
         "INFLUXDB_URL": f"https://{server.address}",
         "INFLUXDB_TOKEN": "token",
         "INFLUXDB_ORG": "org",
         "INFLUXDB_CA_FILE": str(own[0]),
-        "INFLUXDB_CERT_FILE": str(client[0]),
-        "INFLUXDB_KEY_FILE": str(encrypted(client[1], PASSWORD)),
-        "INFLUXDB_KEY_PASSWORD": PASSWORD,
     }
 
 
 def test_a_server_is_trusted_if_its_authority_is_named(env: dict[str, str]) -> None:
-    """The client's certificate is sent. No representation of the settings has the key's password.
-
-    Without INFLUXDB_CA_FILE each call raises an error that names it.
-    """
-    settings = StoreSettings.parse("influxdb", env=env)
-    assert PASSWORD not in repr(settings)
-    sink = open_sink(settings)
+    """Without INFLUXDB_CA_FILE each call raises an error that names it."""
+    sink = open_sink(StoreSettings.parse("influxdb", env=env))
     sink.setup()
     sink.close()
     del env["INFLUXDB_CA_FILE"]
@@ -145,45 +132,15 @@ def test_a_server_is_trusted_if_its_authority_is_named(env: dict[str, str]) -> N
     reader.close()
 
 
-def test_the_error_without_a_certificate_names_the_variable(env: dict[str, str]) -> None:
-    """A missing setting is not an outage, so the write is not retried."""
-    sink = open_sink(StoreSettings.parse("influxdb", env=without_certificate(env)))
-    with pytest.raises(ConfigError, match=r"INFLUXDB_CERT_FILE is not set; \S+ refuses it"):
-        sink.setup()
-    sink.close()
-
-
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        ({"INFLUXDB_CERT_FILE": "/none.pem"}, "INFLUXDB_CERT_FILE"),
-        ({"INFLUXDB_CERT_FILE": ""}, "INFLUXDB_KEY_FILE"),
-        ({"INFLUXDB_KEY_FILE": ""}, "INFLUXDB_CERT_FILE"),
-        ({"INFLUXDB_KEY_PASSWORD": "wr0ng"}, "INFLUXDB_CERT_FILE"),
-        ({"INFLUXDB_KEY_PASSWORD": ""}, "INFLUXDB_CERT_FILE"),
-    ],
-)
-def test_an_unusable_certificate_is_rejected(env: dict[str, str], changed: dict[str, str], field: str) -> None:
-    """OpenSSL asks for no password, nothing is connected, and the error has no password."""
-    with pytest.raises(ConfigError) as raised:
-        StoreSettings.parse("influxdb", env=env | changed)
-    assert raised.value.field == field
-    assert not {PASSWORD, "wr0ng"} & set(str(raised.value).split())
-
-
-def test_the_creation_of_tokens_sends_the_certificate(
+def test_the_creation_of_tokens_trusts_the_same_authority(
     env: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The request reaches the server, which answers 501. Without the certificate there is an error of TLS."""
+    """The request reaches the server, which answers 501. Without INFLUXDB_CA_FILE there is an error of TLS."""
     assert influx_tokens.main([str(tmp_path)], env) == 2
     assert "InfluxDB rejects it (501)" in capsys.readouterr().err
-    assert influx_tokens.main([str(tmp_path)], without_certificate(env)) == 1
+    del env["INFLUXDB_CA_FILE"]
+    assert influx_tokens.main([str(tmp_path)], env) == 1
     assert "SSL" in capsys.readouterr().err
-
-
-def without_certificate(env: dict[str, str]) -> dict[str, str]:
-    """Return the variables but those of the client's certificate."""
-    return {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
 
 
 @pytest.mark.parametrize("plain", ["flights.processed", "two words", "a,b=c", "größe 🦀", 'say "hi"', "app-1"])

@@ -42,6 +42,7 @@ class FakeAdmin:
         self.errors: list[int] = []
         self.asked: list[int] = []
         self.timeouts: list[float] = []
+        self.pauses: list[float] = []
         self.metadata = 0
 
     def list_topics(self, timeout: float) -> Any:
@@ -79,7 +80,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     """The admin client of the broker."""
     fake = FakeAdmin()
     monkeypatch.setattr(kafka.clients, "admin", lambda _: fake)
-    monkeypatch.setattr(kafka, "PAUSE_S", 0.001)
+    monkeypatch.setattr(kafka.time, "sleep", fake.pauses.append)
     return fake
 
 
@@ -90,10 +91,11 @@ def broker(**timeouts: Any) -> KafkaBroker:
 
 @pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT])
 def test_a_partition_without_a_leader_is_asked_again(admin: FakeAdmin, code: int) -> None:
-    """Only that one, until it has a leader."""
+    """Only that one, after a pause, until it has a leader."""
     admin.errors = [code]
     assert broker().bounds([A, B]) == {A: Bounds(3, 7, 9), B: Bounds(3, 7, 9)}
     assert admin.asked == [2, 1, 2, 2]
+    assert admin.pauses == [kafka.PAUSE_S]
 
 
 def test_the_ends_are_known_again_after_a_restart_of_the_broker(admin: FakeAdmin) -> None:
@@ -150,6 +152,7 @@ def test_the_topics_are_asked_again_after_a_lost_connection(admin: FakeAdmin) ->
     """A broker that restarts closes it."""
     admin.errors = [KafkaError._TRANSPORT] * 2
     assert broker().partitions() == {"in": [0, 1]}
+    assert admin.pauses == [kafka.PAUSE_S] * 2
 
 
 def written(number: int) -> Direct:

@@ -252,6 +252,27 @@ def test_a_stop_is_noticed_within_a_moment(waits: str, monkeypatch: pytest.Monke
     assert waits != "backlog" or report.steps == 3  # two of ten seconds, and the rest
 
 
+@pytest.mark.parametrize(("published_s", "pause_s"), [(0.02, 0.08), (3, 3), (60, 5)])
+def test_a_loop_pauses_as_long_as_it_published(published_s: float, pause_s: float) -> None:
+    """So a busy table takes larger steps. It pauses for five seconds at most, and steps are never closer than asked."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    ended_s, pauses_s = list[float](), list[float]()
+
+    def fail(request: str) -> None:
+        if request.startswith("commit"):
+            direct.pass_time(published_s)
+            ended_s.append(direct.monotonic())
+        if request == "read":
+            direct.feed(1)
+            pauses_s.extend(round(direct.monotonic() - end_s, 3) for end_s in ended_s[-1:])
+
+    direct.fail = fail
+    loop.run_epoch(direct.store, (1, 1), 200)
+    assert set(pauses_s) == {pause_s}
+
+
 def test_a_loop_that_begins_again_frees_its_table_first() -> None:
     """Two would need twice the memory."""
     direct = Direct()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.simulation.direct import METRICS, Direct
+from tallystream_aggregator.stream import truncation
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, OffsetAndEpoch, Place, StoppedError
 from tallystream_aggregator.stream.truncation import truncations
 
@@ -83,6 +84,15 @@ def test_a_record_that_is_deleted_meanwhile_is_no_loss(monkeypatch: pytest.Monke
     bounds, older = direct.broker.bounds, [Bounds(0, 3, 3)]
     monkeypatch.setattr(direct.broker, "bounds", lambda places: {METRICS: older.pop()} if older else bounds(places))
     assert truncations(direct.broker, {METRICS: OffsetAndEpoch(1, 0)}) == {}
+
+
+def test_a_partition_with_many_records_does_not_hide_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are read together, and the first one goes on sending."""
+    monkeypatch.setattr(truncation, "READ_AT_ONCE", 1)
+    direct, other = Direct(partitions=2), Place("metrics", 1)
+    direct.feed(*range(200))
+    direct.feed(1, place=other)
+    assert truncations(direct.broker, dict.fromkeys((METRICS, other), OffsetAndEpoch(0, 0))) == {}
 
 
 def test_a_stop_ends_the_look_at_a_log() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from support import otlp
-from support.steps import BEGIN_MS, Topic, counter, run
+from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from support.work import lines_run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 
@@ -20,6 +20,19 @@ def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
             topic.snapshot(*(counter(count, name) for name, count in counts.items()), seq=seq, complete=False)
     assert {total.name: total.count for total in topic.changes.totals} == {"a": 50, "b": 7, "c": 2}
     assert topic.reasons() == []
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_gauge_that_changes_with_others_and_then_alone_has_its_newest_value(number: int) -> None:
+    """Also if both happen in one step: the highest value is that of the newest ones, not the one between."""
+    topic, names = Topic(), ("a", "b")[:number]
+    topic.snapshot(gauge(7, "a"), key=b"app-2", seq=1, complete=False)
+    topic.snapshot(*(gauge(10, name) for name in names), counter(1), counter(1, "m"), seq=1, complete=False)
+    with topic.one_step():
+        topic.snapshot(*(gauge(30, name) for name in names), counter(2), counter(2, "m"), seq=2, complete=False)
+        topic.snapshot(gauge(5, "a"), seq=3, complete=False)
+    found = topic.sum("a")
+    assert (found.sum, found.min, found.max) == (12, 5, 7)
 
 
 def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:

@@ -211,10 +211,9 @@ def test_differences_name_metric_tags_field_and_both_values() -> None:
 
 
 def test_the_number_of_events() -> None:
-    """By default the complete data set three times, with --quick fewer; --events takes precedence."""
+    """By default the complete data set three times, with --quick fewer."""
     assert DemoSettings().number == 1_010_328
     assert DemoSettings(quick=True).number == 100_000
-    assert DemoSettings(quick=True, events=50_000).number == 50_000
 
 
 def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:

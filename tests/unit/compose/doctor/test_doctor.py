@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from support.commands import call
 from support.otlp_receiver import Receiver
 from support.stores import NOW_MS, write
 from tallystream.errors import ConfigError
@@ -21,12 +20,11 @@ from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.commands.doctor import as_json, as_table
-from tallystream_cli.doctor import broker, permissions, store
+from tallystream_cli.doctor import broker, store
 from tallystream_cli.doctor.broker import Brokers
 from tallystream_cli.doctor.findings import Finding, failed, guarded, not_checked, ok
 from tallystream_cli.doctor.run import package
 from tallystream_cli.options import unwritable
-from tallystream_cli.permissions import PERMISSIONS
 
 FINDINGS = [ok("Python", "3.11"), failed("broker", "none", "start it"), not_checked("store", "none is named")]
 
@@ -61,26 +59,6 @@ def test_a_check_that_raises_is_a_finding() -> None:
     assert (found.status, found.found) == ("failed", "[Errno 5] Input/output error")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--store", "nonsense"),
-        ("--command", "nonsense"),
-        ("--kafka", "nonsense"),
-        ("--kafka", "no.such.option=1"),
-        ("--topic-prefix", "/"),
-    ],
-)
-def test_a_wrong_option_has_exit_code_2(
-    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing is checked, and one line names the option."""
-    assert call(monkeypatch, "doctor", "--bootstrap-servers", "127.0.0.1:1", *arguments) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(arguments[0])
-
-
 def test_a_missing_package_is_a_warning() -> None:
     """Without PySpark or Streamlit, as in the images, other commands run."""
     assert package("page", "no_such_package", "the page", "install it").status == "warning"
@@ -88,29 +66,27 @@ def test_a_missing_package_is_a_warning() -> None:
 
 
 NAMES = Topics("p-")
-ALL = {"READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"}
 POLICIES = policies(NAMES)
 
 
-def topic(partitions: int = 1, *, operations: set[str] = ALL, leader: int = 1) -> Any:
+def topic(partitions: int = 1, *, leader: int = 1) -> Any:
     """Return the description of a topic."""
     numbered = [SimpleNamespace(id=number, leader=SimpleNamespace(id=leader)) for number in range(partitions)]
-    return SimpleNamespace(partitions=numbered, authorized_operations=[SimpleNamespace(name=one) for one in operations])
+    return SimpleNamespace(partitions=numbered)
 
 
-def group(*members: tuple[str, list[int]], operations: set[str] = ALL) -> Any:
+def group(*members: tuple[str, list[int]]) -> Any:
     """Return the description of a group; members are hosts and partitions."""
     found = [
         SimpleNamespace(host=f"/{host}", assignment=SimpleNamespace(topic_partitions=assigned))
         for host, assigned in members
     ]
-    return SimpleNamespace(members=found, authorized_operations=[SimpleNamespace(name=one) for one in operations])
+    return SimpleNamespace(members=found)
 
 
 def cluster(**changes: Any) -> Brokers:
-    """Return brokers with all topics and groups, as the aggregator creates them, on which everything is allowed."""
-    groups = {name: group() for name in permissions.group_names(NAMES.prefix)}
-    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, groups)
+    """Return brokers with all topics, as the aggregator creates them, and the group of the lease without members."""
+    made = Brokers("b:9092", 1, {name: topic() for name in POLICIES}, POLICIES, {NAMES.prefix + GROUP: group()})
     return replace(made, **changes)
 
 
@@ -185,7 +161,6 @@ def test_a_table_of_one_shard_has_no_topic_for_shards() -> None:
     """It is not missed."""
     rest = {name: found for name, found in cluster().topics.items() if name != NAMES.shards}
     assert {one.status for one in broker.topics(cluster(topics=rest), NAMES)} == {"ok"}
-    assert permissions.of_command(cluster(topics=rest), NAMES, "aggregate").found == "complete"
 
 
 @pytest.mark.parametrize(
@@ -201,42 +176,6 @@ def test_transactions(opened: str, status: str, text: str) -> None:
     """The brokers must allow the timeout of our transactions."""
     finding = broker.transactions(cluster(transactions=opened))
     assert (finding.status, text in finding.found) == (status, True), finding
-
-
-def test_the_permission_to_use_the_transactional_ids() -> None:
-    """Only opening one tells it."""
-    refused = permissions.of_command(cluster(transactions="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), NAMES, "aggregate")
-    assert refused.found == "this user lacks Write/Describe on transactional ID p-tallystream-aggregator-*"
-
-
-@pytest.mark.parametrize("command", dict.fromkeys(one.command for one in PERMISSIONS))
-def test_a_user_who_may_do_everything_may_run_each_command(command: str) -> None:
-    """No permission is missing."""
-    assert permissions.of_command(cluster(), NAMES, command).status == "ok"
-
-
-def test_each_missing_permission_is_named() -> None:
-    """The operation and the topic or group are named, with the prefix of the system."""
-    found = permissions.of_command(with_topic(NAMES.agg, topic(operations=ALL - {"WRITE"})), NAMES, "aggregate")
-    assert (found.status, found.found) == ("failed", "this user lacks Write on topic p-metrics-agg")
-    groups = {**cluster().groups, permissions.EXAMPLE: group(operations=set())}
-    found = permissions.of_command(cluster(groups=groups), NAMES, "lag collect")
-    assert found.found == "this user lacks Describe on group *"
-    hidden = cluster(refused=frozenset(["p-tallystream-shipper"]))
-    assert "Read on group p-tallystream-shipper" in permissions.of_command(hidden, NAMES, "ship").found
-
-
-def test_the_permission_to_create_an_existing_topic_is_not_needed() -> None:
-    """Commands create only missing topics."""
-    may_not_create = {name: topic(operations=ALL - {"CREATE"}) for name in POLICIES}
-    assert permissions.of_command(cluster(topics=may_not_create), NAMES, "aggregate").status == "ok"
-
-
-def test_what_can_not_be_asked_for_is_not_missing() -> None:
-    """Before the first start topics can't be asked for."""
-    found = permissions.of_command(cluster(topics={}), NAMES, "aggregate")
-    assert (found.status, "topic p-metrics-agg" in found.found) == ("ok", True)
-    assert permissions.of_command(cluster(topics={}), NAMES, "reporter").status == "not checked"
 
 
 REFUSED = ConfigError("INFLUXDB_TOKEN", "***", "InfluxDB refuses it")

@@ -11,7 +11,7 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting
 
-from support.certificates import encrypted, self_signed
+from support.certificates import self_signed
 from support.grafana_push import ENV, TOKEN, Pusher, save_as_person
 from support.grafana_stub import GrafanaStub
 from tallystream.errors import ConfigError
@@ -266,19 +266,3 @@ def test_ca_file_makes_a_certificate_trusted(tmp_path: Path) -> None:
         assert f"the certificate of {stub.url} is not trusted (" in message
         assert "--ca-file: " in error_of(stub.url, ca_file=tmp_path / "none.pem")
         assert pushed(stub.url, ca_file=certificate) == 0
-
-
-def test_a_client_certificate_is_presented(tmp_path: Path) -> None:
-    """The environment names its files and the key's password; without them, or with a wrong one, the error says so."""
-    server, (certificate, key) = self_signed(tmp_path, "grafana"), self_signed(tmp_path, "client")
-    password = "k3y-p4ssword"
-    env = ENV | {
-        "GRAFANA_CERT_FILE": str(certificate),
-        "GRAFANA_KEY_FILE": str(encrypted(key, password)),
-        "GRAFANA_KEY_PASSWORD": password,
-    }
-    with GrafanaStub(TOKEN, certificate=server, clients=certificate) as stub:
-        assert pushed(stub.url, env=env, ca_file=server[0]) == 0
-        assert "GRAFANA_CERT_FILE" in error_of(stub.url, ca_file=server[0])
-        wrong = env | {"GRAFANA_KEY_PASSWORD": "wr0ng-p4ssword"}
-        assert error_of(stub.url, env=wrong, ca_file=server[0]).startswith("GRAFANA_CERT_FILE: ")
