@@ -79,6 +79,7 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
 
     Each test uses its own measurements.
     """
+    from support.built import or_skip
     from support.influxd import InfluxServer, find_or_build
     from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
@@ -87,22 +88,17 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
         settings = StoreSettings.parse("influxdb")
         yield Influx(settings.where, settings.token, settings.org, settings.bucket)
         return
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    with InfluxServer(tmp_path_factory.mktemp("influxdb"), binary=found.path) as server:
+    with InfluxServer(tmp_path_factory.mktemp("influxdb"), binary=or_skip(find_or_build)) as server:
         yield Influx(server.url, server.token, server.org, server.bucket)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def collector_binary() -> Path:
     """The OpenTelemetry Collector from the cache, or a new build of it."""
+    from support.built import or_skip
     from support.collector import find_or_build
 
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    return found.path
+    return or_skip(find_or_build)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import collector as collectors
+from support.collector import Collector
 from support.hostile_text import HOSTILE
 from support.levels import (
     BAD,
@@ -32,12 +32,9 @@ from tallystream_aggregator.sums import Sum
 
 
 @pytest.fixture(scope="module")
-def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[collectors.Collector]:
+def collector(tmp_path_factory: pytest.TempPathFactory, collector_binary: Path) -> Iterator[Collector]:
     """One OpenTelemetry Collector for all tests."""
-    found = collectors.find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    with collectors.Collector(tmp_path_factory.mktemp("otelcol"), found.path) as running:
+    with Collector(tmp_path_factory.mktemp("otelcol"), collector_binary) as running:
         yield running
 
 

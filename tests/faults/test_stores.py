@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support.aggregator import Aggregator
+from support.built import or_skip
 from support.exactness import assert_exact
 from support.faults import OUTAGE_S, PATIENCE, pause
 from support.fleet import Fleet
@@ -41,10 +42,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 @pytest.fixture
 def own_influxdb(tmp_path: Path) -> Iterator[InfluxServer]:
     """An InfluxDB that only this test uses and may kill."""
-    found = find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    with InfluxServer(tmp_path / "influxdb", binary=found.path) as server:
+    with InfluxServer(tmp_path / "influxdb", binary=or_skip(find_or_build)) as server:
         yield server
 
 

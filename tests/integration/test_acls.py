@@ -160,7 +160,6 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
     outputs = {"aggregate": summed}
     for name, arguments in (
         ("verify", ()),
-        ("sums", ()),
         ("rebuild", ("--drop-tag", "none")),
         ("forget", ("--instance", "orders-1")),
     ):

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.collector import find_or_build
 from support.commands import run
 from support.examples import topic_sums
 from support.guides import ROOT, blocks, commands
@@ -99,13 +98,10 @@ def test_the_programs_as_coming_from_dropwizard(broker: KafkaBroker, topics: Top
     assert rows["order.handling"].count == 1
 
 
-def test_a_java_service(tmp_path: Path) -> None:
+def test_a_java_service(tmp_path: Path, collector_binary: Path) -> None:
     """The printed program, run twice through the printed Collector, is summed over both runs."""
     if find_javac() is None:
         pytest.skip("there is no javac: install a JDK, for example the package openjdk-17-jdk-headless")
-    collector = find_or_build()
-    if collector.path is None:
-        pytest.skip(collector.reason)
     up, collect, service, show = commands("java-service")
     address = f"127.0.0.1:{free_port()}"
     started = run(*up[1:], "--broker-port", "0", "--page-port", "0", timeout=600, folder=tmp_path)
@@ -118,7 +114,7 @@ def test_a_java_service(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
             "CLASSPATH": ":".join(map(str, jars.fetch("opentelemetry"))),
         }
-        given = {"otelcol": str(collector.path), "java": java.launcher()}
+        given = {"otelcol": str(collector_binary), "java": java.launcher()}
         collect, service = (
             [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
             for words in (collect, service)

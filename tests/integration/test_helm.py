@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from support import helm
+from support.built import or_skip
 from support.manifests import BASE, FOLDER, VERSIONS, base, standby
 
 pytestmark = pytest.mark.integration
@@ -25,10 +26,7 @@ RESOURCES = {"requests": {"cpu": 2}, "limits": {"memory": "8Gi"}}
 @pytest.fixture(scope="module")
 def program() -> Path:
     """Helm from the cache, or a new build of it."""
-    found = helm.find_or_build()
-    if found.path is None:
-        pytest.skip(found.reason)
-    return found.path
+    return or_skip(helm.find_or_build)
 
 
 def run(program: Path, folder: Path, *arguments: str, **values: Any) -> subprocess.CompletedProcess[str]:

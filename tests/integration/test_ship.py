@@ -16,7 +16,6 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.commands import run
 from support.health import ask, base, internal_metrics
 from support.kafka import committed, end_offsets, read_topic
 from support.levels import exposed, samples
@@ -267,10 +266,3 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
         assert (tmp_path / "ready").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
-
-
-def test_a_topic_that_does_not_exist_is_exit_code_3(broker: KafkaBroker) -> None:
-    """A sentence names the topic."""
-    done = run("sums", "--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", "no-such-")
-    assert done.returncode == 3, done.stderr
-    assert done.stdout.startswith("The topic can't be read: no-such-metrics-agg: ")

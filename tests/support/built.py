@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from tallystream.errors import TallystreamError
 
 MAX_BUILD_S = 3600
@@ -20,11 +22,8 @@ class BuildError(TallystreamError):
     """The build failed; the message ends with the compiler's last output."""
 
 
-class Found(NamedTuple):
-    """The path of a program, or None and the reason why there is none."""
-
-    path: Path | None
-    reason: str
+class MissingError(TallystreamError):
+    """There is no program, and a tool to build one is missing."""
 
 
 class Program(NamedTuple):
@@ -39,19 +38,20 @@ class Program(NamedTuple):
     build: Callable[[Path], Path]
 
 
-def find_or_build(program: Program) -> Found:
-    """Return a program from the cache. If it is missing, build it, which takes minutes.
+def find_or_build(program: Program) -> Path:
+    """Return the path of a program in the cache. If it is missing, build it, which takes minutes.
 
     A file lock makes one process build while others wait.
 
     Raises:
+        MissingError: a tool to build it is missing.
         BuildError: the build failed.
     """
     name, target, tools, build = program
     if target.exists():
-        return Found(target, "")
+        return target
     if missing := [" or ".join(names) for names in tools if not any(map(shutil.which, names))]:
-        return Found(None, f"there is no {name}, and to build one, {', '.join(missing)} is missing")
+        raise MissingError(f"there is no {name}, and to build one, {', '.join(missing)} is missing")
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -59,7 +59,15 @@ def find_or_build(program: Program) -> Found:
             sys.stderr.write(f"building {name} from its source, once: some minutes\n")
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
                 build(Path(work)).replace(target)
-    return Found(target, "")
+    return target
+
+
+def or_skip(find: Callable[[], Path]) -> Path:
+    """Return the path of a program, or skip the test if it can't be built here."""
+    try:
+        return find()
+    except MissingError as error:
+        pytest.skip(str(error))
 
 
 def compile_with(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> None:

@@ -17,8 +17,9 @@ from typing import Any, Self
 import yaml
 
 from support import built
-from support.built import Found, Program
+from support.built import Program
 from support.http_stub import HttpStub, Request, Response
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 from tallystream_cli.servers.jars import cache_dir
@@ -59,7 +60,7 @@ def cached_path() -> Path:
     return cache_dir() / "otelcol" / f"otelcol-{VERSION}-{digest}"
 
 
-def find_or_build() -> Found:
+def find_or_build() -> Path:
     """Return the Collector from the cache, or build it. See `built.find_or_build`."""
     return built.find_or_build(Program("OpenTelemetry Collector", cached_path(), (("go",),), _build))
 
@@ -121,7 +122,6 @@ class Collector(Server):
         return f"http://127.0.0.1:{self._port}"
 
     def begin(self) -> None:
-        """Start the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "otelcol.yaml"
         config.write_text(self._config_text(), encoding="utf-8")
@@ -136,7 +136,6 @@ class Collector(Server):
         return _CONFIG.format(port=self._port, destination=self.destination.url)
 
     def ready(self) -> bool:
-        """Return whether it answers."""
         sink = OtlpSink(self.url)
         try:
             sink.setup()
@@ -156,4 +155,7 @@ class Collector(Server):
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason or None)
+    try:
+        find_or_build()
+    except TallystreamError as error:
+        sys.exit(str(error))

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from support import built
-from support.built import Found, Program
+from support.built import Program
+from tallystream.errors import TallystreamError
 from tallystream_cli.servers.jars import cache_dir
 
 VERSION = "3.22.0"
 
 
-def find_or_build() -> Found:
+def find_or_build() -> Path:
     """Return Helm from the cache, or build it from its Go modules. See `built.find_or_build`."""
     path = cache_dir() / "helm" / f"helm-{VERSION}"
     return built.find_or_build(Program("Helm", path, (("go",),), _build))
@@ -28,4 +29,7 @@ def _build(work: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason or None)
+    try:
+        find_or_build()
+    except TallystreamError as error:
+        sys.exit(str(error))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from support import built
-from support.built import Found, Program
+from support.built import Program
+from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_cli.servers.jars import cache_dir
 from tallystream_cli.servers.process import Server, StartError, free_port
@@ -33,7 +34,7 @@ def cached_path() -> Path:
     return cache_dir() / "influxd" / f"influxd-{VERSION}"
 
 
-def find_or_build() -> Found:
+def find_or_build() -> Path:
     """Return influxd from the cache, or build it. See `built.find_or_build`."""
     return built.find_or_build(Program("InfluxDB", cached_path(), TOOLS, _build))
 
@@ -92,7 +93,6 @@ class InfluxServer(Server):
 
     @property
     def url(self) -> str:
-        """The URL for clients."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -104,8 +104,7 @@ class InfluxServer(Server):
         """Start the process and return at once.
 
         Raises:
-            StartError: there is no influxd.
-            BuildError: influxd is not in the cache and its build failed.
+            TallystreamError: influxd is not in the cache, and can't be built.
         """
         files.make_folder(self._dir)
         self._token = self._read_or_create_token()
@@ -122,14 +121,8 @@ class InfluxServer(Server):
         return status == http.HTTPStatus.OK
 
     def _command(self) -> list[str]:
-        binary = self._binary
-        if binary is None:
-            found = find_or_build()
-            if found.path is None:
-                raise StartError(f"influxd: {found.reason}.")
-            binary = found.path
         return [
-            str(binary),
+            str(self._binary or find_or_build()),
             f"--http-bind-address=127.0.0.1:{self._port}",
             f"--bolt-path={self._dir / 'influxd.bolt'}",
             f"--sqlite-path={self._dir / 'influxd.sqlite'}",
@@ -170,4 +163,7 @@ class InfluxServer(Server):
 
 
 if __name__ == "__main__":
-    sys.exit(find_or_build().reason or None)
+    try:
+        find_or_build()
+    except TallystreamError as error:
+        sys.exit(str(error))

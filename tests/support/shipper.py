@@ -7,8 +7,8 @@ from collections.abc import Callable
 from confluent_kafka import TopicPartition
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.shipping.shipper import MAX_RECORDS
-from tallystream_aggregator.shipping.tail import POLL_S, Record
+from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
+from tallystream_aggregator.shipping.tail import Record
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, Positions
 
 AGG = Place("metrics-agg", 0)

@@ -10,24 +10,18 @@ from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.stream.broker import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from tallystream_aggregator.stream.broker import Bounds, Broker, Place, Positions, Source
 
 log = logging.getLogger(__name__)
 log.addFilter(RateLimitFilter())
 
-MAX_RECORDS = 10_000
-"""The most records in a list of `to_end`."""
-
 MAX_BYTES = 4 << 20
 """The bytes after which a read ends. A record of `metrics-table` may have ten thousand metrics."""
 
 READ_AT_ONCE = 500
 """The most records that are read before their bytes are counted."""
-
-POLL_S = 0.2
-"""The longest wait for a record, in seconds, and so for a stop."""
 
 
 class Record(NamedTuple):
@@ -123,21 +117,6 @@ class Tail:
             raise
         self.positions = positions
         return records
-
-    def to_end(self) -> Iterator[list[Record]]:
-        """Yield the next records up to what is the end now, in offset order; an empty list if it has to wait.
-
-        The next call goes on after the last list, also after an error, or if not all were taken.
-
-        Raises:
-            BrokerError, LostRecordsError, RejectedError: as `ask` and `read`.
-        """
-        ends = {place: found.stable for place, found in self.ask().items()}
-        while any(self.positions[place] < end for place, end in ends.items()):
-            records = self.read(MAX_RECORDS, POLL_S)
-            yield records
-            if not records:
-                self.ask()  # else an outage would be waited out
 
     def close(self) -> None:
         """Release the connection. The next `read` opens another one."""

@@ -215,7 +215,7 @@ def replace_block(rows: LifeRows, life: Life, message: DecodedSnapshot) -> bool:
     counts = None if layout is None else layout.counts(message.metrics)
     if block is None or layout is None or counts is None:
         return False
-    after = None if life.baselines else layout.distributions_of(message.metrics)
+    after = None if life.baselines or layout.columns is None else layout.distributions_of(message.metrics)
     if layout.has_columns == (after is None):
         rows.change_columns(life, part, to_rows=after is None)
         layout = rows.layouts.layout_for(block)

@@ -156,10 +156,8 @@ class MetricSums:
         if is_changing or (life.baselines and self._is_below_baseline(life, layout)):
             self.will_change(life, layout.counted)  # `flush` compares all of them
             return
-        if layout in self._differences:
-            self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
-        else:
-            self._differences[layout] = differences
+        waiting = self._differences.get(layout)
+        self._differences[layout] = differences if waiting is None else list(map(operator.add, waiting, differences))
         if new is not None:
             self._replacements_of(layout).replace(old, new, living=life.living)
 

@@ -48,16 +48,6 @@ def sums(
     ] = None,
     *,
     store: o.LocalStore = None,
-    bootstrap_servers: Annotated[
-        str | None,
-        typer.Option(
-            help="Read the topic metrics-agg of these brokers instead of a store, without rates.",
-            envvar="TALLYSTREAM_BOOTSTRAP_SERVERS",
-            show_envvar=True,
-        ),
-    ] = None,
-    topic_prefix: o.TopicPrefix = "",
-    kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Show Tallystream's own metrics, too.")] = False,
     watch: o.Watch = False,
@@ -70,23 +60,10 @@ def sums(
 
     Exit code: 0 there are sums, 3 none is known.
     """
-    from tallystream_dashboards.terminal.show import show
     from tallystream_dashboards.terminal.sums import SumsSettings
 
-    settings = SumsSettings(
-        store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-        if store is None and bootstrap_servers is not None
-        else discovery.readable_store(store),
-        pattern=pattern,
-        app=app,
-        all=all_,
-        watch=watch,
-        json=json,
-        at_ms=o.at_ms(at),
-        every_s=every,
-        wait_s=wait,
-    )
-    raise typer.Exit(show(settings))
+    chosen = {"pattern": pattern, "app": app, "all": all_, "wait_s": wait}
+    show_table(SumsSettings, store, at, watch=watch, json=json, every_s=every, **chosen)
 
 
 def instances(

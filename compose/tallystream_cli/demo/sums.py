@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
 from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.stream import broker as stream
 from tallystream_aggregator.stream.kafka.broker import KafkaBroker
@@ -52,9 +53,13 @@ class SumsReader:
         Raises:
             BrokerError: the broker did not answer in time.
         """
-        for records in self._tail.to_end():
+        ends = {place: found.stable for place, found in self._tail.ask().items()}
+        while any(self._tail.positions[place] < end for place, end in ends.items()):
+            records = self._tail.read(MAX_RECORDS, POLL_S)
             for record in records:
                 self.add(sums.decode(record.value or b""))
+            if not records:
+                self._tail.ask()  # else an outage would be waited out
 
     def add(self, row: sums.Sum) -> None:
         """Take a row as the latest one of its key."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.printable import printable, printable_json
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import TextIO
 
-    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
 RETRY_S = 0.5
 """Seconds between two reads while there is nothing to show yet."""
@@ -50,7 +50,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings(ABC):
-    """Settings of a command that shows a table from the store, or from the newest sums on a cluster.
+    """Settings of a command that shows a table from the store.
 
     `at_ms` is the moment to show, epoch ms; None: now. `wait_s` is how long to wait for something to show.
 
@@ -58,7 +58,7 @@ class TableSettings(ABC):
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
-    store: StoreSettings | Cluster
+    store: StoreSettings
     watch: bool = False
     json: bool = False
     at_ms: int | None = None
@@ -94,12 +94,11 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
         ConfigError: the store's settings can't work.
     """
     out = out or sys.stdout
-    opened = _opener(settings.store)
     deadline_s = clock() + settings.wait_s
     with stop_on_signals() as stop:
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-            objects, text, problem, code = _read(settings, opened, at_ms)
+            objects, text, problem, code = _read(settings, at_ms)
             if code != GOOD and clock() < deadline_s and not stop.wait(RETRY_S):
                 continue
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
@@ -110,21 +109,12 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
                 return code
 
 
-def _opener(store: StoreSettings | Cluster) -> Callable[[], PointReader]:
-    if isinstance(store, StoreSettings):
-        return lambda: open_reader(store)
-    from tallystream_dashboards.terminal.latest_reader import LatestReader  # here, as few commands need Kafka
-
-    return LatestReader(store).refresh
-
-
-def _read(settings: TableSettings, opened: Callable[[], PointReader], at_ms: int) -> Shown:
+def _read(settings: TableSettings, at_ms: int) -> Shown:
     try:
-        with closing(opened()) as reader:
+        with closing(open_reader(settings.store)) as reader:
             return settings.shown(reader, at_ms)
     except SinkUnavailableError as error:
-        what = "store" if isinstance(settings.store, StoreSettings) else "topic"
-        return Shown.nothing(f"The {what} can't be read: {error}")
+        return Shown.nothing(f"The store can't be read: {error}")
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""`tallystream sums [PATTERN]`: print the sums in the store, or on `metrics-agg`, as a table or as JSON."""
+"""`tallystream sums [PATTERN]`: print the sums in the store, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import is_sum
-from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import Period
@@ -26,35 +24,20 @@ _RIGHT = frozenset({4, 5, 6, 7, 8})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumsSettings(TableSettings):
-    """Settings of `tallystream sums`, and those of every table.
-
-    Raises:
-        ConfigError: a number is out of its bounds, or `at_ms` is set together with `watch` or without a store.
-    """
+    """Settings of `tallystream sums`, and those of every table."""
 
     pattern: str | None = None
     app: str | None = None
     all: bool = False
 
-    def __post_init__(self) -> None:
-        TableSettings.__post_init__(self)
-        if self.from_topic and self.at_ms is not None:
-            raise ConfigError("--at", self.at_ms, "name a store: from the topic, only the newest sums are read")
-
-    @property
-    def from_topic(self) -> bool:
-        """Whether the newest sums are read from the topic, without their rates."""
-        return not isinstance(self.store, StoreSettings)
-
     def shown(self, reader: PointReader, at_ms: int) -> Shown:
         """Return a line for each sum. The exit code is 0 if there are sums."""
         pattern = self.pattern or ("*" if self.all else None)
         found = read_sums(reader, at_ms=at_ms, pattern=pattern, app=self.app)
-        rated_ms = None if self.from_topic else at_ms
-        objects = [sum_json(one, rated_ms) for one in found]
+        objects = [sum_json(one, at_ms) for one in found]
         if not objects:
             return Shown.nothing(_nothing(self, reader))
-        return Shown(objects, _table(sums.with_totals(found), rated_ms, at_ms), "", GOOD)
+        return Shown(objects, _table(sums.with_totals(found), at_ms), "", GOOD)
 
 
 def read_sums(
@@ -76,15 +59,14 @@ def read_sums(
 def _nothing(settings: SumsSettings, reader: PointReader) -> str:
     what = f"named {settings.pattern!r}" if settings.pattern is not None else "yet"
     of_app = f" of the app {settings.app!r}" if settings.app is not None else ""
-    where, owner = ("topic", "aggregator") if settings.from_topic else ("store", "shipper")
     check = "Check the name, and that"
     if settings.pattern is not None and settings.app is None:
         names = {name for name in filter(is_sum, reader.measurements()) if not name.startswith(sums.OWN)}
         check = f"{did_you_mean(settings.pattern, names)} Check that"
-    return f"The {where} has no sum{of_app} {what}. {check} the {owner} runs."
+    return f"The store has no sum{of_app} {what}. {check} the shipper runs."
 
 
-def _table(found: Sequence[sums.Metric], rated_ms: int | None, at_ms: int) -> str:
+def _table(found: Sequence[sums.Metric], at_ms: int) -> str:
     rows = [
         (
             one.app,
@@ -92,7 +74,7 @@ def _table(found: Sequence[sums.Metric], rated_ms: int | None, at_ms: int) -> st
             one.tags_text,
             one.type,
             formatting.number(one.value.last),
-            formatting.rate(None if rated_ms is None else one.rate(rated_ms)),
+            formatting.rate(one.rate(at_ms)),
             sums.value_text(one.type, one.percentile("p50")),
             sums.value_text(one.type, one.percentile("p99")),
             formatting.number(one.newest("instances")),
@@ -103,8 +85,8 @@ def _table(found: Sequence[sums.Metric], rated_ms: int | None, at_ms: int) -> st
     return aligned([_COLUMNS, *rows], right=_RIGHT)
 
 
-def sum_json(metric: sums.Metric, rated_ms: int | None) -> dict[str, Any]:
-    """Return a sum, with its rate a second at `rated_ms`, as a JSON object.
+def sum_json(metric: sums.Metric, at_ms: int) -> dict[str, Any]:
+    """Return a sum, with its rate a second at a time, as a JSON object.
 
     Times are epoch ms, and null stands for no value. A distribution has its percentiles, too.
     """
@@ -114,7 +96,7 @@ def sum_json(metric: sums.Metric, rated_ms: int | None) -> dict[str, Any]:
         "type": metric.type,
         "tags": dict(metric.tags),
         "value": metric.value.last,
-        "rate": None if rated_ms is None else metric.rate(rated_ms),
+        "rate": metric.rate(at_ms),
         **({name: metric.percentile(name) for name in sums.PERCENTILES} if metric.type in sums.DISTRIBUTIONS else {}),
         "instances": metric.newest("instances"),
         "lives": metric.newest("lives"),

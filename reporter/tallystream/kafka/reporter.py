@@ -56,8 +56,6 @@ class KafkaReporter(ScheduledReporter):
         topic: the topic to publish to.
         options: any options of librdkafka (TLS, SASL, client.id …) except those that the guarantees depend on.
         own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
-        local_stats: whether records also have the mean, stddev and p50 … p999 of this instance's sample for histograms
-            and timers. The aggregator does not use them: it computes percentiles over all instances from the sketches.
         enabled: whether it reports. If not, `start()` starts nothing, and `report_now()` and `stop()` return True. None
             stands for the environment variable TALLYSTREAM_ENABLED, which is 0 in tests of an application.
 
@@ -81,7 +79,6 @@ class KafkaReporter(ScheduledReporter):
         topic: str = "metrics",
         options: Mapping[str, Any] | None = None,
         own_metrics: bool = True,
-        local_stats: bool = False,
         enabled: bool | None = None,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
@@ -91,7 +88,6 @@ class KafkaReporter(ScheduledReporter):
         self.topic = check_topic(topic)
         self.enabled = is_enabled(os.environ) if enabled is None else enabled
         self.sent = 0
-        self._local_stats = local_stats
         self._servers = bootstrap_servers
         self._destination: destinations.Destination | None = None  # once the cluster's ID is known
         self._lives = LifeHistory(registry.app)
@@ -101,8 +97,6 @@ class KafkaReporter(ScheduledReporter):
         self._silence: Deadline | None = None  # since the first report that was not followed by an acknowledgement
         self._is_silent = False  # whether that deadline has passed
         super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
-        if local_stats:
-            registry.keep_samples()
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
@@ -214,7 +208,7 @@ class KafkaReporter(ScheduledReporter):
             self._disconnect(Deadline(MAX_REPLACING_S, self._monotonic))
         self._open()  # a fork may have closed the connection since the report became due
         registry, begin = self.registry, self._monotonic()
-        metrics = self._filter.apply(registry.snapshot(views=self._local_stats))
+        metrics = self._filter.apply(registry.snapshot(views=False))
         self._lives.app = registry.app
         ready = self._lives.prepare(metrics, registry.clock.wall_ms(), final=final, groups=registry.groups())
         for error in self._lives.errors:

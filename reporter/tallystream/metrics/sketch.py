@@ -267,9 +267,9 @@ class Sketch:
         count, zeros_at = passed[-1], len(self.negative.counts)
         if not count:
             raise ValueError("an empty sketch has no quantiles")
-        places = [bisect_right(passed, int(share * (count - 1))) - zeros_at for share in shares]
-        values = {place: self._value(place) for place in set(places)}
-        return [values[place] for place in places]
+        ranks = [int(share * (count - 1)) for share in shares]
+        values = {rank: self._value(bisect_right(passed, rank) - zeros_at) for rank in set(ranks)}
+        return [values[rank] for rank in ranks]
 
     def _value(self, place: int) -> float:
         """Return the value of a bucket, by its distance from the zeros in rising order."""

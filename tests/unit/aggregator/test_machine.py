@@ -13,7 +13,7 @@ import pytest
 from support.malformed import INVALID_TIMES
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files, java
-from tallystream_aggregator.jobs.aggregate.start_position import parse_start
+from tallystream_aggregator.jobs.aggregate.settings import parse_start
 from tallystream_aggregator.shutdown import SIGNALS, StopRequest, stop_on_signals
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore

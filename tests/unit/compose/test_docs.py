@@ -147,6 +147,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 NO_KAFKA = {
     "page",
     "top",
+    "sums",
     "instances",
     "compare",
     "lag show",

@@ -20,7 +20,6 @@ from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
 from tallystream_dashboards.terminal.lag import ShowSettings
-from tallystream_dashboards.terminal.sums import SumsSettings
 
 
 @pytest.fixture
@@ -94,27 +93,6 @@ def test_verify_finds_the_broker_of_the_running_system(
     assert call(monkeypatch, "verify") == 0
     assert used[-1].bootstrap_servers == "localhost:9092"
     assert capsys.readouterr().err == ""
-
-
-def test_sums_are_read_from_the_topic_without_a_store(
-    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The topic is read if brokers are given and no store, by an option or the environment."""
-    used: list[SumsSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.terminal.show.show", lambda settings: used.append(settings) or 0)
-
-    def source(*options: str) -> object:
-        assert call(monkeypatch, "sums", *options) == 0
-        store = used[-1].store
-        return store.bootstrap_servers if used[-1].from_topic else store.spec
-
-    assert source() == running.store
-    assert source("--bootstrap-servers", "kafka:9092") == "kafka:9092"
-    monkeypatch.setenv("TALLYSTREAM_BOOTSTRAP_SERVERS", "env:9092")
-    assert source() == "env:9092"
-    assert call(monkeypatch, "sums", "--at", "2026-11-20") == 2
-    monkeypatch.setenv("TALLYSTREAM_STORE", running.store)
-    assert source() == running.store
 
 
 @pytest.mark.parametrize("content", [None, "{}", "{"], ids=["none", "of a killed system", "damaged"])

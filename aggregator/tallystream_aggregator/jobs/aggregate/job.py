@@ -15,8 +15,7 @@ from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, QueryWatch, commit_offsets
-from tallystream_aggregator.jobs.aggregate.start_position import resolve
-from tallystream_aggregator.jobs.aggregate.table_start import table_start
+from tallystream_aggregator.jobs.aggregate.table_start import resolve, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.jobs.ship import ShipSettings, shipping
 from tallystream_aggregator.kafka import clients

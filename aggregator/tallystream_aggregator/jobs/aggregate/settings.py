@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
+from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
-from tallystream_aggregator.jobs.aggregate.start_position import parse_start
-from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table.limits import MAX_SHARDS, TableSettings
-from tallystream_aggregator.times import HOUR_MS
+from tallystream_aggregator.times import HOUR_MS, parse_time_ms
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,33 @@ def parse_memory(option: str, text: str) -> int:
     return int(found[1]) << _MEMORY_BITS[found[2].lower()]
 
 
+START_REMEDY = 'give earliest, latest, a time in UTC as in 2026-11-20T10:00, or offsets as in {"metrics":{"0":123}}'
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_decode_offsets = json_decoder(Offsets)
+
+Start = Literal["earliest", "latest"] | int | Offsets
+"""A number is a time in epoch ms. It stands for the first record appended at or after it."""
+
+
+def parse_start(text: str) -> Start:
+    """Return the start position in `text`. A time without an offset from UTC is in UTC.
+
+    Raises:
+        ConfigError: the text has none of the forms.
+    """
+    if text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]  # the two literals
+    try:
+        if not text.startswith("{"):
+            return parse_time_ms(text)
+        offsets = _decode_offsets(text)
+        if all(_PARTITION.fullmatch(partition) for partitions in offsets.values() for partition in partitions):
+            return offsets
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ConfigError("--from", text, START_REMEDY) from error
+    raise ConfigError("--from", text, START_REMEDY)
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateSettings:
     """The settings of `tallystream aggregate`.
@@ -71,7 +100,7 @@ class AggregateSettings:
     `checkpoint` is Spark's directory with the state of the table. `latency` is the target for the time until a record
     is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints in seconds, and `max_rate` the
     most records that each shard reads in a second, None for no limit. `start` is where a new table begins
-    (start_position), None for earliest if nothing before that was deleted. With `catch_up`, it ends when all records
+    (`parse_start`), None for earliest if nothing before that was deleted. With `catch_up`, it ends when all records
     that exist at its start are summed. `ready_file` is created when it is ready. With `skip_lost`, it continues when
     unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`,
     beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the

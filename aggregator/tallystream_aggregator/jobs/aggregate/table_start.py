@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.generations import newest_row
-from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
+from tallystream_aggregator.jobs.aggregate.settings import START_REMEDY, parse_start
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import require_append_time
-from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.broker import Place, unknown
+from tallystream_aggregator.stream.positions import by_place, by_topic, visible_row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, Start
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Bounds, Positions
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,42 @@ def _new(settings: AggregateSettings, broker: KafkaBroker, read: Mapping[str, Co
             "what came before: accept that with --from earliest",
         )
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags())
+
+
+def resolve(start: Start, read: Mapping[str, Collection[int]], broker: KafkaBroker) -> Offsets:
+    """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
+
+    `read` and the result are by topic and partition.
+
+    Raises:
+        ConfigError: the offsets do not name a partition, or an offset is beyond the end of its partition.
+        BrokerError, KafkaException: the broker did not answer in time.
+    """
+    places = [Place(topic, p) for topic, partitions in read.items() for p in partitions]
+    bounds = broker.bounds(places)
+    if missing := [place for place in places if place not in bounds]:
+        raise unknown(missing[0])
+    wanted = {place: found.end if start == "latest" else found.first for place, found in bounds.items()}
+    if isinstance(start, dict):
+        wanted = by_place(start)
+        _require_offsets(wanted, bounds)
+    elif isinstance(start, int):
+        later = broker.offsets_at(places, start)
+        wanted = {place: offset if offset >= 0 else bounds[place].end for place, offset in later.items()}
+    return by_topic({place: max(found.first, wanted[place]) for place, found in bounds.items()})
+
+
+def _require_offsets(found: Positions, bounds: Mapping[Place, Bounds]) -> None:
+    """Require an offset for each partition, at most its end."""
+    wrong = []
+    for place, known in bounds.items():
+        offset = found.get(place, -1)
+        if offset < 0:
+            wrong.append(f"it has no offset for {place.topic}, partition {place.partition}")
+        elif offset > known.end:
+            wrong.append(f"{place.topic}, partition {place.partition}, ends at {known.end}, before {offset}")
+    if wrong:
+        raise ConfigError("--from", str(by_topic(found)), f"{'; '.join(wrong)}; {START_REMEDY}")
 
 
 def _require_selected(ends: Offsets, otlp: Collection[str], selection: Selection, topics: Topics) -> None:

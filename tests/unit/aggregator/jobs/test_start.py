@@ -11,9 +11,14 @@ from support.simulation.direct import Direct
 from support.simulation.system import TOPICS
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
-from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency, parse_memory
-from tallystream_aggregator.jobs.aggregate.start_position import Start, parse_start, resolve
-from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
+from tallystream_aggregator.jobs.aggregate.settings import (
+    AggregateSettings,
+    Start,
+    parse_latency,
+    parse_memory,
+    parse_start,
+)
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart, resolve, table_start
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.ledger import LedgerRow

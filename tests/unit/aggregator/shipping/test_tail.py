@@ -10,17 +10,14 @@ from support.shipper import record
 from support.simulation.direct import TOPICS, Direct
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping import tail
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
-from tallystream_aggregator.sinks.base import Refused, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Refused
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
-from tallystream_dashboards.terminal import latest_reader
-from tallystream_dashboards.terminal.latest_reader import LatestReader
 
 AGG, EVENTS = Place(TOPICS.agg, 0), Place(TOPICS.events, 0)
 
@@ -257,24 +254,3 @@ def test_a_topic_whose_records_are_gone_is_read_from_its_beginning(newest: Newes
     agg.truncate(4)
     assert newest.step()
     assert (" 3.0\n" in newest.text(), " 4.0\n" in newest.text()) == (True, False)
-
-
-def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, newest: Newest) -> None:
-    """Also after an outage. Those of a topic that was created again replace the earlier ones."""
-    monkeypatch.setattr(latest_reader, "check_login", lambda _kafka: None)
-    monkeypatch.setattr(latest_reader, "KafkaBroker", lambda *_: newest.direct.broker)
-    reader = LatestReader(clients.Cluster("b:9092"))
-    newest.publish(1, name="a")
-    assert reader.refresh().measurements() == ["a"]
-    newest.direct.fail = newest.fail
-    with pytest.raises(SinkUnavailableError, match="no answer"):
-        reader.refresh()
-    newest.direct.fail = lambda _: None
-    newest.direct.requests.clear()
-    newest.publish(1, name="b")
-    assert reader.refresh().measurements() == ["a", "b"]
-    assert newest.direct.requests.count("read") == 1
-    newest.direct.cluster.delete(SUMS.topic)
-    newest.direct.cluster.create(SUMS.topic, 1)
-    newest.publish(1, name="c")
-    assert reader.refresh().measurements() == ["c"]
