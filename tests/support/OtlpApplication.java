@@ -12,6 +12,7 @@ import io.opentelemetry.sdk.metrics.InstrumentSelector;
 import io.opentelemetry.sdk.metrics.View;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.CountDownLatch;
 
 /** The same application as otlp_application.py, with OpenTelemetry's SDK for Java. */
 final class OtlpApplication {
@@ -36,7 +37,12 @@ final class OtlpApplication {
                         .getMeterProvider();
         Meter meter = provider.get("shop");
         long pid = ProcessHandle.current().pid();
-        meter.gaugeBuilder("process.pid").ofLongs().buildWithCallback(result -> result.record(pid));
+        CountDownLatch collected = new CountDownLatch(1);
+        meter.gaugeBuilder("process.pid").ofLongs().buildWithCallback(result -> {
+            collected.countDown();
+            result.record(pid);
+        });
+        collected.await();
         LongCounter requests = meter.counterBuilder("requests").build();
         LongCounter sameName =
                 provider.meterBuilder("shop.payment").setInstrumentationVersion("1.2").build()

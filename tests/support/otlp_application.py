@@ -1,12 +1,14 @@
 """An application with the OpenTelemetry SDK, configured by OTEL_* variables. It counts and exports until it is killed.
 
-All recorded values are integers, so the sums of histograms are exact.
+All recorded values are integers, so the sums of histograms are exact. It counts from when the process ID is collected:
+so every export has the ID, which an export that has begun before would lack.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterable
 
@@ -20,16 +22,19 @@ PID = "process.pid"
 """A gauge with the process ID, which distinguishes the processes of an instance."""
 
 
-def read_pid(_: CallbackOptions) -> Iterable[Observation]:
-    yield Observation(os.getpid())
-
-
 def main() -> None:
     """Count and record until SIGKILL."""
     explicit = View(instrument_name="size", aggregation=ExplicitBucketHistogramAggregation((10.0, 100.0, 500.0)))
     provider = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], views=[explicit])
     meter, other_scope = provider.get_meter("shop"), provider.get_meter("shop.payment", "1.2")
+    collected = threading.Event()
+
+    def read_pid(_: CallbackOptions) -> Iterable[Observation]:
+        collected.set()
+        yield Observation(os.getpid())
+
     meter.create_observable_gauge(PID, [read_pid])
+    collected.wait()
     requests, same_name = meter.create_counter("requests"), other_scope.create_counter("requests")
     active, size, latency = (
         meter.create_up_down_counter("active"),

@@ -44,8 +44,8 @@ class _AppLives:
     """The lives of one app in an instance.
 
     `lives` are all but that of the short form. `filled` are those that are not empty, and some that have become empty
-    since they were last asked for. `newest` is the highest seq of those with a known begin, -1 if there are none; seqs
-    of complete lives are 0. `last` is the life with the last record. None stands for what has to be found again.
+    since they were last asked for. `newest` is the highest seq or begin of those with a known begin, -1 if there are
+    none, and 0 for complete lives. `last` is the life with the last record. None stands for what has to be found again.
     `living` is the number of living lives.
     """
 
@@ -65,7 +65,7 @@ class _AppLives:
         self.note_seen(life, is_later=True)
         if life.life != SHORT_FORM_LIFE:
             self.lives[life.life] = life
-            self.note_seq(life, _newest(life))
+            self.newest = None if self.newest is None else max(self.newest, _newest(life))
 
     def remove(self, life: Life) -> None:
         """Remove a life."""
@@ -77,8 +77,8 @@ class _AppLives:
 
     def note_seq(self, life: Life, seq: int) -> None:
         """Note that a life has this seq now."""
-        if self.newest is not None and seq > self.newest:
-            self.newest = max(self.newest, _newest(life))
+        if self.newest is not None and seq > self.newest and _has_begin(life):
+            self.newest = seq
 
     def note_seen(self, life: Life, *, is_later: bool) -> None:
         """Note that the time of the last record of a life has changed."""
@@ -100,11 +100,23 @@ class _AppLives:
         return self.newest
 
 
+def _has_begin(life: Life) -> bool:
+    """Tell whether a life has OTLP streams with a begin. Gauges have none."""
+    return not life.complete and not life.life.startswith(_NO_TIME)
+
+
 def _newest(life: Life) -> int:
-    """Return the newest seq of a life of OTLP streams, -1 for one of gauges, which have no begin."""
-    if life.complete:
-        return 0
-    return -1 if life.life.startswith(_NO_TIME) else max(life.parts.values(), default=0)
+    """Return the newest seq or the begin of a life of OTLP streams, whichever is later, and -1 for one of gauges.
+
+    The begin is later if the streams began while the SDK collected: their points have the time when that began.
+    """
+    if not _has_begin(life):
+        return 0 if life.complete else -1
+    return max((_begin_ns(life), *life.parts.values()))
+
+
+def _begin_ns(life: Life) -> int:
+    return ulid_ms(life.life) * 1_000_000
 
 
 class _InstanceLives:
@@ -314,15 +326,15 @@ class Lives:
         """Tell whether a new life is a restart (rule 2): the instance had a life of its app. `seq` is its first one.
 
         A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
-        lives. The instance restarted if this life begins after every point of the others. A stream that begins while
-        the SDK collects may have a start after the time of its point, which is `seq`: then it begins at that time.
+        lives. The instance restarted if this life begins after all points and begins of the others. A stream that
+        begins while the SDK collects may have a start after the time of its point, which is `seq`: then it begins then.
         """
         if life.life == SHORT_FORM_LIFE or life.instance not in self._state.lives:
             return False
         others = self._index(life.instance).apps.get(life.app)
         if others is None or life.complete:
             return others is not None and bool(others.lives)
-        begin_ns = ulid_ms(life.life) * 1_000_000
+        begin_ns = _begin_ns(life)
         if 0 < begin_ns - seq < MAX_COLLECTION_NS:
             begin_ns = seq
         return 0 <= others.newest_seq() < begin_ns

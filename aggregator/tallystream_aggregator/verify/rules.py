@@ -130,7 +130,8 @@ class Rules(Shard):
         if 0 < begin_ns - snapshot.seq < LATE_START_NS:
             begin_ns = snapshot.seq
         others = [life for life in others if life.complete or life.created_ms]
-        newest_ns = max((seq for life in others if not life.complete for seq in life.seqs.values()), default=0)
+        streams = [life for life in others if not life.complete]
+        newest_ns = max((max((life.created_ms * 10**6, *life.seqs.values())) for life in streams), default=0)
         return bool(others) and begin_ns > 0 and newest_ns < begin_ns
 
     def _add(self, life: Life, message: Read) -> tuple[list[str], set[str]]:

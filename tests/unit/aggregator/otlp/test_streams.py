@@ -133,6 +133,25 @@ def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:
     assert not replay.noted.events
 
 
+@pytest.mark.parametrize("begun_ns", [40_000_000, 70_000_000])
+def test_a_stream_that_begins_during_a_long_collection_and_is_in_the_next_one_is_no_restart(begun_ns: int) -> None:
+    """A stream of that collection began after the collection's time, earlier or later than this one.
+
+    Verify agrees.
+    """
+    first = counter("a", number(1, BEGIN_NS + 50_000_000, BEGIN_NS))
+    second = [
+        counter("a", number(2, BEGIN_NS + 50_000_000, LATER_NS)),
+        counter("c", number(1, BEGIN_NS + begun_ns, LATER_NS)),
+    ]
+    values = [encode(resource_metrics(metrics, **APP)) for metrics in ([first], second)]
+    assert apply(*values).events == []
+    replay = Replay(Settings(otlp_topics=(TOPIC,)))
+    for number_of, value in enumerate(values):
+        assert replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * number_of, None, value) == []
+    assert not replay.noted.events
+
+
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
     """The instruments of a process begin at several times. A stream that begins after all its points is a restart."""
     first = [counter("a", number(1, BEGIN_NS)), counter("b", number(1, BEGIN_NS + 80_000)), gauge("g", number(1, 0))]
