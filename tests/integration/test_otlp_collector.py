@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,24 +53,30 @@ class Point(NamedTuple):
         return int(self.data.count if hasattr(self.data, "count") else self.data.as_int)
 
 
-def read_points(servers: str, topic: str) -> list[Point]:
-    """Return every data point of the topic: decoded by this code, without the aggregator's."""
-    points = []
+def read_resources(servers: str, topic: str) -> Iterator[list[Point]]:
+    """Yield the data points of each resource of the topic: decoded by this code, without the aggregator's."""
     for read in read_topic(servers, topic):
         for resource in pb.MetricsData.FromString(read.value or b"").resource_metrics:
             attributes = {one.key: one.value.string_value for one in resource.resource.attributes}
+            points = []
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                 found = getattr(metric, metric.WhichOneof("data") or "").data_points
                 points += [Point(attributes.get("service.instance.id", ""), metric.name, one) for one in found]
-    return points
+            yield points
+
+
+def read_points(servers: str, topic: str) -> list[Point]:
+    """Return every data point of the topic."""
+    return [point for points in read_resources(servers, topic) for point in points]
 
 
 def exported(servers: str, topic: str) -> dict[str, set[int]]:
-    """Return the IDs of the processes that have records in the topic, by instance."""
+    """Return the IDs of the processes that have exported a count, by instance. Gauges alone tell of no restart."""
     found: dict[str, set[int]] = defaultdict(set)
-    for point in read_points(servers, topic):
-        if point.name == PID:
-            found[point.instance].add(point.count)
+    for points in read_resources(servers, topic):
+        if any(point.name not in (PID, "active") for point in points):
+            for point in (point for point in points if point.name == PID):
+                found[point.instance].add(point.count)
     return found
 
 
