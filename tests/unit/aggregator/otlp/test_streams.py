@@ -115,36 +115,20 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
     assert {fields["count"] for fields in replay.sums().values() if "count" in fields} == {0}
 
 
-def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:
-    """Its start is after the time of its own point, and of the points of all other streams of the process.
+@pytest.mark.parametrize(
+    ("one_ns", "other_ns"), [(-1, 2 * SECOND_NS + 5_000_000), (50_000_000, 40_000_000), (50_000_000, 70_000_000)]
+)
+def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart(one_ns: int, other_ns: int) -> None:
+    """Its start is after the time of its own point, or of the collection before, and is before or after other starts.
 
     Verify agrees.
     """
-    first = [counter("a", number(1))]
+    first = [counter("a", number(1, BEGIN_NS + one_ns, BEGIN_NS))]
     second = [
-        counter("a", number(2, BEGIN_NS, LATER_NS)),
-        counter("c", number(1, LATER_NS + 5_000_000, LATER_NS)),
+        counter("a", number(2, BEGIN_NS + one_ns, LATER_NS)),
+        counter("c", number(1, BEGIN_NS + other_ns, LATER_NS)),
     ]
     values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, second)]
-    assert apply(*values).events == []
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for number_of, value in enumerate(values):
-        assert replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * number_of, None, value) == []
-    assert not replay.noted.events
-
-
-@pytest.mark.parametrize("begun_ns", [40_000_000, 70_000_000])
-def test_a_stream_that_begins_during_a_long_collection_and_is_in_the_next_one_is_no_restart(begun_ns: int) -> None:
-    """A stream of that collection began after the collection's time, earlier or later than this one.
-
-    Verify agrees.
-    """
-    first = counter("a", number(1, BEGIN_NS + 50_000_000, BEGIN_NS))
-    second = [
-        counter("a", number(2, BEGIN_NS + 50_000_000, LATER_NS)),
-        counter("c", number(1, BEGIN_NS + begun_ns, LATER_NS)),
-    ]
-    values = [encode(resource_metrics(metrics, **APP)) for metrics in ([first], second)]
     assert apply(*values).events == []
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     for number_of, value in enumerate(values):
