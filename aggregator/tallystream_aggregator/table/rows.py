@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.layouts import Layouts
-    from tallystream_aggregator.table.state import Life, State
+    from tallystream_aggregator.table.layouts import Layout, Layouts
+    from tallystream_aggregator.table.state import Block, Life, State
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
@@ -186,9 +186,11 @@ class RowRecords:
         """Return the records, and clear the list."""
         rows = [self._row(life, part, value) for (life, part), value in self._changed.items()]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
-        found = {row.key: row for row in (*self._deleted, *rows, *sums)}
+        found = [*rows, *sums]
+        if self._deleted:  # which may have begun again
+            found = list({row.key: row for row in (*self._deleted, *found)}.values())
         self._deleted, self._changed, self._forgotten, self.bytes = [], {}, {}, 0
-        return list(found.values())
+        return found
 
     def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
@@ -201,16 +203,13 @@ class RowRecords:
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
             rows = rows | self._layouts.block_rows(life, part)
             layout = None
-        if block is None or layout is None:
+        if layout is None or block is None:
             numbers = sorted(rows)
             content = _json.encode([_fields(metrics[number], rows[number]) for number in numbers])
         elif value is not None and layout.is_sorted and not life.baselines:
             numbers, content = layout.sorted, _decode_metrics(value).metrics  # a part of the value, not a copy
         else:
-            counters = layout.unpack(block.counts)[: len(layout.counters)]
-            listed = rows if block.distributions is None else self._layouts.column_rows(life, part) | rows
-            others = [_json.encode(_values(metrics[n][2], listed[n]))[1:-1] for n in layout.not_counters]
-            numbers, content = layout.sorted, layout.json(counters, others)
+            numbers, content = layout.sorted, self._block_json(life, part, block, layout)
         found = _life_row(life, part)
         left_out = b""
         if life.baselines and not part:
@@ -221,12 +220,21 @@ class RowRecords:
             found.omitted = len(numbers)
         elif numbers:
             found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # written as it is
-            older = {number: row.seq for number, row in rows.items() if row.seq != seq} if rows else {}
-            if older:
+            if rows and (older := {number: row.seq for number, row in rows.items() if row.seq != seq}):
                 found.older = {at: older[number] for at, number in enumerate(numbers) if number in older}
             if not life.life:
                 found.last = [int(rows[number].values[1] or 0) for number in numbers]
         return TableRecord(_life_key(life, part), found)
+
+    def _block_json(self, life: Life, part: int, block: Block, layout: Layout) -> bytes:
+        """Return the metrics of a block, and of the rows beside it, as a list in JSON."""
+        counts = layout.unpack(block.counts)
+        if not layout.not_counters:
+            return layout.json(counts, ())
+        rows = life.rows if block.distributions is None else self._layouts.column_rows(life, part) | life.rows
+        metrics = self._state.metrics
+        others = [_json.encode(_values(metrics[number][2], rows[number]))[1:-1] for number in layout.not_counters]
+        return layout.json(counts[: len(layout.counters)], others)
 
 
 def _life_key(life: Life, part: int) -> bytes:
