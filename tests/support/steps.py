@@ -15,9 +15,9 @@ from tallystream_aggregator.stream.broker import Chunk, Place, RawRecord
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.sums import Sum
 from tallystream_aggregator.table import DeadLetter, Event, Record, State, Table, TableSettings
+from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.rows import TableRecord
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.table.table import ShardSum
 
 
 class Published(NamedTuple):

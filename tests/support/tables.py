@@ -17,12 +17,11 @@ from support.kept import require_as_new
 from support.replayed import TopicRecord, fields_of
 from support.simulation.checkpoints import Batch
 from support.steps import apply, records_of
-from tallystream_aggregator.stream.combiner_loop import CombinerGroup
 from tallystream_aggregator.table import Changes, State, Table, TableSettings, pack, storage, unpack
+from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.table.table import decode_shard_sum, encode_shard_sum
 
 Ends = dict[int, int]
 """The end of a step by partition."""
@@ -137,7 +136,7 @@ class Tables:
     def _publish(self, changes: Changes) -> None:
         self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
         self.events.update((e.kind, e.app, e.instance, e.life, e.ts, e.detail) for e in changes.events)
-        self._combiner.update(decode_shard_sum(encode_shard_sum(one)) for one in changes.shard_sums)
+        self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
         for total in [*changes.totals, *self._combiner.changes()]:
             value = total.value()
             self.sums[total.metric] = fields_of(value)

@@ -36,18 +36,16 @@ from tallystream_aggregator.stream.positions import (
 )
 from tallystream_aggregator.stream.restore import MissingRowsError, require_no_sums, require_whole
 from tallystream_aggregator.sums import metric_of
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
-from tallystream_aggregator.table.table import decode_shard_sum
+from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import EpochRow, Timer
     from tallystream_aggregator.stream.positions import Claim, LoopId
-    from tallystream_aggregator.sums import MetricId, Offsets, Sum
+    from tallystream_aggregator.sums import Offsets, Sum
     from tallystream_aggregator.table.storage import Store
-    from tallystream_aggregator.table.table import ShardSum
 
 READ_AT_ONCE = 50_000
 
@@ -225,7 +223,7 @@ class Combined:
     def _apply(self, records: list[RawRecord], shard: int, published: int) -> None:
         for offset, _, key, value in records:
             if value is not None:
-                self._group.update([decode_shard_sum(value)], is_new=offset >= published)
+                self._group.update([decode(value)], is_new=offset >= published)
             else:  # the table had other shards or other tags before
                 with suppress(msgspec.DecodeError):  # it may be the positions row of another shard
                     self._group.remove(metric_of(key or b""), shard)
@@ -240,51 +238,3 @@ class Combined:
         """Return the last offsets that every shard includes."""
         at = lowest(by_place(row.positions) for row in self.rows.values())
         return by_topic({place: position - 1 for place, position in at.items()})
-
-
-class CombinerGroup:
-    """The partial sums of the shards for each metric, and their sums.
-
-    This is a changelog table, too, with one row for each metric and shard. Every value is absolute, so a record that is
-    applied again changes nothing.
-    """
-
-    def __init__(self) -> None:
-        self._shard_sums: dict[MetricId, dict[int, ShardSum]] = {}
-        self._changed: set[MetricId] = set()
-        self._emptied: set[MetricId] = set()
-
-    def update(self, shard_sums: Iterable[ShardSum], *, is_new: bool = True) -> None:
-        """Replace the partial sums of shards by newer ones. Those that are not new are published already."""
-        for one in shard_sums:
-            self._shard_sums.setdefault(one.metric, {})[one.shard] = one
-            if is_new:
-                self._changed.add(one.metric)
-            if one.partial.is_empty:
-                self._emptied.add(one.metric)
-
-    def remove(self, metric: MetricId, shard: int) -> None:
-        """Remove the partial sums of a shard for a metric. All other shards have published theirs with the removal."""
-        of_shards = self._shard_sums.get(metric, {})
-        if of_shards.pop(shard, None) is not None and not of_shards:
-            del self._shard_sums[metric]
-            self._changed.discard(metric)
-
-    def changes(self, offsets: Offsets | None = None) -> list[Sum]:
-        """Return the sums that changed since the last call, by metric, as of these offsets, and clear the list.
-
-        Metrics that no shard has any more are dropped.
-        """
-        totals = [self._total(metric, offsets or {}) for metric in sorted(self._changed)]
-        for metric in self._emptied & self._shard_sums.keys():
-            if all(one.partial.is_empty for one in self._shard_sums[metric].values()):
-                del self._shard_sums[metric]
-        self._changed, self._emptied = set(), set()
-        return totals
-
-    def _total(self, metric: MetricId, offsets: Offsets) -> Sum:
-        partial, out_ms = PartialSum(metric[2]), 0
-        for one in self._shard_sums[metric].values():
-            partial.merge(one.partial)
-            out_ms = max(out_ms, one.out_ms)
-        return partial.row(metric, out_ms, offsets)

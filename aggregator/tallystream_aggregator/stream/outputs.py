@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_aggregator.stream import positions
 from tallystream_aggregator.stream.broker import Output, Place
 from tallystream_aggregator.sums import key_of
-from tallystream_aggregator.table.table import encode_shard_sum
+from tallystream_aggregator.table.combiners import encode as encode_shard_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,8 +33,9 @@ from tallystream_aggregator.stream.positions import (
 )
 from tallystream_aggregator.stream.restore import LoopSettings, Restorer, read_to, rows_of
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
+from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.table import ShardSum, Table
+from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

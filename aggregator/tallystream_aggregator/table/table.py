@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tallystream.decoding import msgpack_decoder
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.sums import MetricId
-from tallystream_aggregator.table.apply import (
-    apply_short_form,
-    apply_snapshot,
-    forget_lives,
-    remove_lives,
-    remove_metrics,
-)
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
+from tallystream_aggregator.table.apply import apply_short_form, apply_snapshot
+from tallystream_aggregator.table.combiners import ShardSum
+from tallystream_aggregator.table.forget import forget_lives, remove_lives, remove_metrics
 from tallystream_aggregator.table.life_rows import LifeRows
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
 from tallystream_aggregator.table.records.decode import (
@@ -52,26 +45,6 @@ if TYPE_CHECKING:
 
 _FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')
 """The begin of a forget record in an OTLP topic."""
-
-
-class ShardSum(msgspec.Struct, array_like=True):
-    """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
-
-    shard: int
-    metric: MetricId
-    partial: PartialSum
-    out_ms: int
-
-    def __post_init__(self) -> None:
-        if self.partial.kind != self.metric[2]:
-            raise ValueError(f"the partial sums of a {self.metric[2]} are those of a {self.partial.kind}")
-
-
-encode_shard_sum = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
-"""Returns partial sums as bytes."""
-
-decode_shard_sum = msgpack_decoder(ShardSum, dec_hook)
-"""Returns the partial sums in bytes. If there are none, it raises msgspec.DecodeError."""
 
 
 class Changes(NamedTuple):

@@ -25,12 +25,11 @@ from tallystream_aggregator.shipping import tail
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.sinks.base import sift
 from tallystream_aggregator.stream import compaction, positions
-from tallystream_aggregator.stream.combiner_loop import CombinerGroup
 from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
+from tallystream_aggregator.table.combiners import CombinerGroup, decode
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.storage import StoredTable
-from tallystream_aggregator.table.table import decode_shard_sum
 from tallystream_aggregator.verify import published
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
@@ -184,7 +183,7 @@ def ledger_rows(data: bytes) -> None:
 
 def shard_sums(data: bytes) -> None:
     """Read the partial sums of a shard for a metric, and add them to those of another shard."""
-    found = decode_shard_sum(data)
+    found = decode(data)
     combiner = CombinerGroup()
     combiner.update([found, msgspec.structs.replace(found, shard=found.shard + 1)])
     for total in combiner.changes():
