@@ -137,7 +137,7 @@ class LifeRows:
         layout, size = self.layouts.layout_with(numbers), len(numbers) * ROW_BYTES[COUNTER]
         counts = layout.counts(metrics)
         exceeded = life_limit(len(numbers) - 1, layout.text_bytes, self.settings)
-        if counts is None or layout.others or exceeded or self.size.take(life.app, size):
+        if counts is None or layout.others or exceeded or self.size.take(life.app, size):  # only now: it counts them
             return False
         self.sums.add_block(life, layout, list(counts))
         life.blocks[part] = Block(layout.packed, layout.pack(*counts))
