@@ -1,8 +1,8 @@
 """What it costs if a status of lag changes at most once a window: `PYTHONPATH=tests python -m benchmarks.lag_changes`.
 
 The consumers of random groups are well, slow, fast, or stand still, for times that are exponentially distributed. Each
-group is judged with the collector's code every ten seconds. Beside what is shown, "literal" shows a change only when a
-window has passed since the one before.
+group is judged with the collector's code every ten seconds. Beside what is shown, a limited status changes only when a
+window has passed since its last change.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Consumer:
 
 
 class Cost(NamedTuple):
-    """The stops of groups, by how much later each is shown, and the changes of status, shown and literal."""
+    """The stops of groups, by how much later each is shown, and the changes of status, shown and limited."""
 
     delays: list[int]
     changes: int
-    literal_changes: int
+    limited_changes: int
 
 
 def statuses(random_: random.Random, mean_s: float, hours: float) -> Iterator[tuple[int, Status]]:
@@ -60,7 +60,7 @@ def statuses(random_: random.Random, mean_s: float, hours: float) -> Iterator[tu
         yield second, rounds.states[0].evaluation.status
 
 
-def literal(shown: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
+def limited(shown: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
     """Return the statuses, each change a window after the one before or later."""
     found, last_s = [shown[0]], -RULES.window_s
     for second, status in shown[1:]:
@@ -71,8 +71,8 @@ def literal(shown: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
 
 
 def cost(shown: list[tuple[int, Status]]) -> Cost:
-    """Return what one group's literal statuses cost. A stop that they never show counts as shown when it ends."""
-    later = literal(shown)
+    """Return what the limited statuses of one group cost. A stop that they never show counts as shown when it ends."""
+    later = limited(shown)
     delays = []
     for at, ((_, before), (begin, now)) in enumerate(pairwise(shown), 1):
         if now is Status.ERR and before is not now:
@@ -83,17 +83,17 @@ def cost(shown: list[tuple[int, Status]]) -> Cost:
 
 def main(groups: int, hours: float) -> None:
     """Print the cost for three mean times between changes of a consumer."""
-    print("mean s  stops  later   %  median s  worst s  changes  literal")
+    print("mean s  stops  later   %  median s  worst s  changes  limited")
     for mean_s in (60, 300, 1200):
         random_ = random.Random(1)
         costs = [cost(list(statuses(random_, mean_s, hours))) for _ in range(groups)]
         delays = [delay for one in costs for delay in one.delays]
         later = [delay for delay in delays if delay]
         changes, fewer = (sum(one[at] for one in costs) for at in (1, 2))
-        share = 100 * len(later) / len(delays)
+        share = 100 * len(later) / max(1, len(delays))
         print(
             f"{mean_s:6}  {len(delays):5}  {len(later):5}  {share:2.0f}"
-            f"  {median(later):8.0f}  {max(later):7}  {changes:7}  {fewer:7}"
+            f"  {median(later or [0]):8.0f}  {max(later, default=0):7}  {changes:7}  {fewer:7}"
         )
 
 
