@@ -175,6 +175,24 @@ def test_forgetting_a_metric_by_app_type_or_tags_costs_what_it_removes(what: byt
     assert_same(work(few, forget), work(many, forget))
 
 
+def test_an_instance_costs_the_same_whatever_counters_it_has() -> None:
+    """A further one in a step costs as much with many counters as with few: to report, end, return and fall silent."""
+
+    def costs(counters: int, instances: int) -> list[int]:
+        names = [f"n{n}" for n in range(counters)]
+        table, spent = table_of([record(0, snapshot(0, *names), "first")]), list[int]()
+        for seq, final in enumerate((False, False, True, False), start=1):
+            value = snapshot(1, *names, seq=seq, final=final)
+            spent.append(work(table, *(record(n, value, f"app-{n}") for n in range(instances))))
+        late_ms = BEGIN_MS + 1_000_000
+        spent.append(work(table, record(1, b"{}", "other", at_ms=late_ms)))  # all fall silent
+        return spent
+
+    few, more, many, more_many = (costs(counters, number) for counters in (FEW, MANY) for number in (10, 20))
+    for case in zip(few[1:], more[1:], many[1:], more_many[1:], strict=True):  # a new life's metrics are looked up
+        assert_same(case[1] - case[0], case[3] - case[2])
+
+
 def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     """It is found again among the lives that have the metric."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.kept import require_as_new
 from support.schedules import LONG, in_steps, play, schedules, step_sizes
-from support.steps import Topic, records_of, run
-from tallystream_aggregator.table import State, Table, TableSettings, lives, metric_sums, pack, unpack
+from support.steps import BEGIN_MS, Topic, counter, gauge, records_of, run
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, metric_sums, pack, unpack
 from tallystream_aggregator.table.rows import LifeRow
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
@@ -41,6 +43,41 @@ def test_many_lives_and_many_changes_do_the_same_as_few(schedule: list[int], siz
         one, other = ({row.key: row.value() for row in each.rows} for each in found)
         assert one == other
         assert found[0]._replace(rows=[]) == found[1]._replace(rows=[])
+
+
+LIVES = [new_ulid(BEGIN_MS + number) for number in range(3)]
+TIMER = {"type": "timer", "name": "t", "sum": 1.0, "min": 1.0, "max": 1.0}
+SNAPSHOTS = st.tuples(
+    st.integers(0, 2),  # the life
+    st.sampled_from(["a", "ab", "ab", "abt", "g", "ag", ""]),  # its metrics: one alone is a row
+    st.sampled_from([0, 0, 0, 1_000, 4_000]),  # the time since the last record; a life falls silent after 3 s
+    st.booleans(),  # final
+    st.booleans(),  # the last record of its step
+)
+RETURNS = [(0, "a", 0, False, True), (1, "ab", 0, True, True), (0, "a", 0, True, False), (1, "ab", 0, False, True)]
+
+
+@examples(200)
+@example(RETURNS, 100)  # one life ends and the other returns in one step
+@given(st.lists(SNAPSHOTS, max_size=10), st.sampled_from([0, 100]))
+def test_lives_of_an_instance_that_change_in_one_step_are_counted_as_by_a_new_table(
+    drawn: list[tuple[int, str, int, bool, bool]], few: int
+) -> None:
+    """They begin, end, fall silent and return together, with the same metrics in blocks or in rows."""
+    table, at, records = Table(State()), BEGIN_MS, list[Record]()
+    for seq, (life, names, later_ms, final, ends_step) in enumerate(drawn, 1):
+        at += later_ms
+        kinds = {"g": gauge(seq), "t": TIMER | {"count": seq}}
+        metrics = [kinds.get(name) or counter(seq, name) for name in names]
+        header = {"app": "a", "life": LIVES[life], "part": 0, "ts": 0, "every_ms": 1000, "final": final, "seq": seq}
+        records.append(Record("metrics", 0, seq, at, b"i", json.dumps({**header, "metrics": metrics}).encode()))
+        if ends_step or seq == len(drawn):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(lives, "FEW_LIVES", few)
+                patch.setattr(metric_sums, "FEW_LIVES", few)
+                run(table, records)
+                require_as_new(table)
+            records = []
 
 
 @pytest.mark.parametrize("final", [False, True])
