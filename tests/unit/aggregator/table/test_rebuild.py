@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from copy import deepcopy
+from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.malformed import UNDECODABLE
-from support.steps import Topic, counter, gauge
-from tallystream_aggregator.table import Table
+from support.runs import FORGET_AFTER_MS, move
+from support.schedules import LONG, in_steps, play, schedules, step_sizes
+from support.steps import Topic, counter, gauge, records_of, run
+from tallystream_aggregator.table import State, Table, TableSettings
+from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore import LatestRows, RebuildError, restore
 
 
@@ -18,6 +27,38 @@ def latest_rows(topic: Topic) -> LatestRows:
     for row in topic.changes.rows:
         found.add(row.key, row.value())
     return found
+
+
+def whole(state: State) -> Any:
+    """Return a state in a form that can be compared: without the numbers of metrics, and all blocks as rows."""
+    lives, layouts, metrics = dict[Any, Any](), Layouts(state.metrics), state.metrics
+    for of_instance in state.lives.values():
+        for life in of_instance.values():
+            fields = msgspec.structs.asdict(life) | {"blocks": None, "limits": sorted(life.limits)}
+            rows = life.rows | {n: row for part in life.blocks for n, row in layouts.block_rows(life, part).items()}
+            fields["rows"] = {metrics[number]: row for number, row in rows.items()}
+            fields["baselines"] = {metrics[number]: values for number, values in life.baselines.items()}
+            lives[life.id] = fields
+    sums = {metrics[number]: partial.stored() for number, partial in state.forgotten_sums.items()}
+    fields = msgspec.structs.asdict(state)
+    return fields | {"lives": lives, "forgotten_sums": sums, "metrics": set(metrics.values())}
+
+
+@examples(25)
+@example(LONG, [7], random.Random(0))
+@given(schedules, step_sizes, st.randoms(use_true_random=False))
+def test_the_state_that_is_made_of_the_rows_is_that_of_the_table(
+    schedule: list[int], sizes: list[int], chance: random.Random
+) -> None:
+    """After each step, in every field, whether a metric is in a block or a row."""
+    settings = TableSettings(short_form_every_ms=5_000, max_metrics=8, forget_after_ms=FORGET_AFTER_MS)
+    table, latest = Table(State(), settings), LatestRows()
+    for taken in in_steps(move(play(schedule), chance), sizes):
+        for row in run(table, records_of(taken)).rows:
+            latest.add(row.key, row.value())
+        (state,) = restore(deepcopy(latest)).states
+        Table(state, settings).outputs()  # a life falls silent by time, which changes no row
+        assert whole(state) == whole(table.state)
 
 
 def test_a_topic_without_a_shard_record_is_an_error() -> None:
