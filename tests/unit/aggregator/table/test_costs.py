@@ -204,6 +204,18 @@ def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     assert_same(work(table(FEW), lower), work(table(MANY), lower))
 
 
+def test_an_extreme_that_falls_is_found_once() -> None:
+    """The next value costs the same whatever lives have the metric."""
+
+    def cost(number: int) -> int:
+        others = (record(n, snapshot(n, "g", seq=n, kind="gauge"), f"app-{n}") for n in range(1, number))
+        table, first = table_of(others), snapshot(0, "g", kind="gauge").replace(b'"value": 1', b'"value": 1000')
+        values = [first.replace(b'"seq": 1', b'"seq": %d' % seq).replace(b"1000", b"%d" % seq) for seq in (3, 4)]
+        return [work(table, record(number + n, value)) for n, value in enumerate([first, *values])][-1]
+
+    assert_same(cost(FEW), cost(MANY))
+
+
 @pytest.mark.parametrize("kind", ["living", "final", "incomplete"])
 def test_lives_are_forgotten_one_by_one_at_the_same_cost(kind: str) -> None:
     """Whatever other lives their instance has. Then a new life costs the same."""

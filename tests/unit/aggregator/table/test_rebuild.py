@@ -105,6 +105,25 @@ def test_forgotten_sums_of_an_unknown_shard_are_refused(shard: bytes) -> None:
         rebuild()
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        b'["x",0,0,1,[[1,"1",0,"0"]],null]',
+        b'["counter",0,0,1,[],null]',
+        b'["counter",0,0,1,[[1,"one",0,"0"]],null]',
+        b'["counter",0,0,1,[[1,"1",0,"0"]],[[],"0",0]]',
+        b'["histogram",0,0,1,[[1,"1",0,"0"],[1,"1",0,"0"],1.0,1.0],[[],"none",0]]',
+    ],
+    ids=["type", "no count", "count", "sketch of a counter", "zeros of a sketch"],
+)
+def test_forgotten_sums_that_no_table_has_are_refused(held: bytes) -> None:
+    """An unknown type, cells that the type does not have, and numbers that are none."""
+    found = latest_rows(Topic().snapshot(counter(5)))
+    found.add(b'["forgotten",0,"a","counter","n",[]]', b'{"v":1,"shard":0,"app":"a","name":"n","held":%s}' % held)
+    with pytest.raises(RebuildError, match=r"metrics-table: .*forgotten"):
+        restore(found)
+
+
 def test_a_row_too_large_for_the_topic_has_the_number_of_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics themselves are left out, and a rebuild names the life."""
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)

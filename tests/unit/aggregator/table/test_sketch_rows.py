@@ -18,9 +18,11 @@ from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.arithmetic.distributions import Columns
+from tallystream_aggregator.table.arithmetic.distributions import Columns, Distributions, Replacements
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum
 from tallystream_aggregator.table.arithmetic.sketch_rows import Grids
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, checked_sketch
+from tallystream_aggregator.table.arithmetic.values import stored_values
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -213,6 +215,48 @@ def test_columns_have_the_values_and_sketches_of_the_record(drawn: list[tuple[li
         rates = (0.0,) * 4 if metric.type == "timer" else ()
         assert values == (metric.count, metric.sum, metric.min, metric.max, *rates)
         assert sketch == metric.sketch
+
+
+KINDS = ["histogram", "timer"]
+MORE = st.tuples(st.floats(0.01, 100), st.integers(0, 2))  # a value, and zeros
+CHANGES = st.tuples(st.integers(0, 2), MORE, MORE, st.sampled_from(["living", "living", "silent", "apply"]))
+
+
+@examples(100)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=12))
+def test_distributions_that_are_replaced_together_add_up_as_one_by_one(
+    changes: list[tuple[int, tuple[float, int], tuple[float, int], str]],
+) -> None:
+    """The ranges of their sketches grow meanwhile. Lives fall silent and return, which changes their rates."""
+    columns, held = Columns(KINDS), dict[int, tuple[Distributions, list[Contribution]]]()
+    together, one_by_one = ([PartialSum(kind) for kind in KINDS] for _ in range(2))
+    replacements, values = Replacements(columns), {life: ([1.0], [1.0]) for life, *_ in changes}
+    for life, *more, what in changes:
+        metrics = []
+        for kind, of, (value, zeros) in zip(KINDS, values[life], more, strict=True):
+            of += [value, *[0.0] * zeros]
+            rate = {"m1_rate": value} if kind == "timer" else {}
+            metrics.append(msgspec.structs.replace(made(of, kind), **rate))
+        new = columns.read(metrics)
+        assert new is not None
+        old, before = held.get(life, (None, [None, None]))
+        if old is not None and not before[0].current:
+            replacements.set_living(old, living=True)
+        replacements.replace(old, new, living=True)
+        if what == "silent":
+            replacements.set_living(new, living=False)
+        after = [Contribution(stored_values(one), what != "silent", one.sketch) for one in metrics]
+        for partial, *both in zip(one_by_one, before, after, strict=True):
+            partial.replace(*both)
+        held[life] = new, after
+        if what == "apply":
+            replacements.apply(together)
+            replacements = Replacements(columns)
+    replacements.apply(together)
+    for partial, expected in zip(together, one_by_one, strict=True):
+        *_, (_, *cells), sketch = partial.stored()
+        *_, (_, *expected_cells), expected_sketch = expected.stored()
+        assert (cells, sketch) == (expected_cells, expected_sketch)
 
 
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
