@@ -9,6 +9,7 @@ import pytest
 from support import otlp
 from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from support.work import lines_run
+from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 
 
@@ -56,6 +57,16 @@ def test_a_new_stream_is_a_restart_if_it_begins_after_all_points(begin_s: int, r
     run(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)])
     changes = run(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))])
     assert [event.kind for event in changes.events] == ["restart"] * restarts
+
+
+@pytest.mark.parametrize("begins_complete", [True, False])
+def test_a_life_of_the_other_form_is_a_restart(*, begins_complete: bool) -> None:
+    """An instance that changes between a reporter with complete snapshots and one with incomplete ones."""
+    topic = Topic()
+    for number, complete in enumerate((begins_complete, not begins_complete)):
+        begin_ms = BEGIN_MS + number
+        topic.snapshot(counter(1), life=new_ulid(begin_ms), seq=begin_ms * 1_000_000 + 1, complete=complete, at=number)
+    assert topic.kinds() == ["restart"]
 
 
 def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:

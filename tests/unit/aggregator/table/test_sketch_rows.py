@@ -259,6 +259,17 @@ def test_distributions_that_are_replaced_together_add_up_as_one_by_one(
         assert (cells, sketch) == (expected_cells, expected_sketch)
 
 
+def test_snapshots_share_a_grid_until_their_values_leave_it() -> None:
+    """Otherwise each snapshot would keep the ranges of its sketches."""
+    grids, found = Grids(), []
+    for values in ([1.0], [1.0, 1.1], [1.1] * 9, [1.0, 9.0], [1.0]):
+        row = grids.row([made(values).sketch])
+        assert row is not None
+        found.append(row[0])
+    assert [grid is found[0] for grid in found] == [True, True, True, False, False]
+    assert found[-1] is found[-2]
+
+
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
     """A sketch that spans thousands of buckets with a few values is added up by itself."""
     assert Grids().row([made([1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]).sketch]) is None
