@@ -93,6 +93,19 @@ def test_metrics_beyond_the_limit_are_refused_after_a_snapshot_without_them() ->
     assert len(add(replay, *metrics, seq=2)) == 1
 
 
+FALLING = {"histogram": {"count": 2, "sum": 1.0}, "meter": {"count": 2}, "counter": {"count": 2}}
+
+
+@pytest.mark.parametrize("kind", FALLING)
+def test_a_count_that_falls_is_refused_after_snapshots_of_the_same_metrics(kind: str) -> None:
+    """The other metrics of the snapshot count."""
+    replay, metric = Replay(), {"type": kind, "name": "n", **FALLING[kind]}
+    for seq in (1, 2):
+        assert add(replay, counter(seq, "other"), metric, seq=seq) == []
+    assert add(replay, counter(3, "other"), metric | {"count": 1}, seq=3) == ["the count falls"]
+    assert (sum_of(replay)["count"], sum_of(replay, "other")["count"]) == (2, 3)
+
+
 def test_forgotten_lives_are_kept_as_one() -> None:
     """Memory does not grow with them: each metric has one row of them. Counts, sums and sketches stay exact."""
     replay, times = Replay(), range(0, 20 * 8, 8)
