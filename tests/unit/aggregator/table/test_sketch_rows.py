@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
+from support.kept import require_as_new
 from support.steps import BEGIN_MS, Topic, counter, gauge
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
@@ -270,6 +271,16 @@ def test_snapshots_share_a_grid_until_their_values_leave_it() -> None:
     assert found[-1] is found[-2]
 
 
+def test_few_grids_are_kept() -> None:
+    """Snapshots may have any scale, and counts of any width."""
+    grids = Grids()
+    for scale in range(20):
+        run = record.Buckets(offset=0, width=1, counts=b"\x01" * 300)
+        assert grids.row([record.Sketch(scale=scale, positive=(run,))]) is not None
+        assert len(grids._newest) <= 4
+        assert len(grids._known) <= 4
+
+
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
     """A sketch that spans thousands of buckets with a few values is added up by itself."""
     assert Grids().row([made([1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]).sketch]) is None
@@ -314,6 +325,7 @@ def test_columns_change_nothing_that_is_published(
             records.append(Record("metrics", 0, offset, clock_ms, *of, clock_ms))
         assert written(with_columns, records, as_rows=False) == written(with_rows, records, as_rows=True)
         assert with_columns._rows.size._used == with_rows._rows.size._used
+        require_as_new(with_columns)
         with_columns = Table(unpack(pack(with_columns.state)))
         assert with_columns._rows.size._used == with_rows._rows.size._used
     for table in (with_columns, with_rows):
