@@ -23,6 +23,7 @@ from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings, apply
+from tallystream_aggregator.table.arithmetic.exact_sum import total_units, units
 from tallystream_aggregator.table.records import decode
 from tallystream_aggregator.table.records.decode import clock_value
 
@@ -214,6 +215,14 @@ def test_an_extreme_that_falls_is_found_once() -> None:
         return [work(table, record(number + n, value)) for n, value in enumerate([first, *values])][-1]
 
     assert_same(cost(FEW), cost(MANY))
+
+
+def test_floats_are_added_up_together() -> None:
+    """In a few lines for any number of them, unless their sum is beyond the range of floats."""
+    values = [0.1, 1e300, -1e-300, 7.0] * 250
+    assert total_units(values) == sum(map(units, values))
+    assert lines_run(lambda: total_units(values)) < 50
+    assert total_units([1e308] * 9) == 9 * units(1e308)
 
 
 @pytest.mark.parametrize("kind", ["living", "final", "incomplete"])

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, Literal
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -284,6 +285,15 @@ def test_few_grids_are_kept() -> None:
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
     """A sketch that spans thousands of buckets with a few values is added up by itself."""
     assert Grids().row([made([1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]).sketch]) is None
+
+
+@pytest.mark.parametrize(("width", "number", "fits"), [(4, 100, True), (8, 100, False), (1, MAX_BUCKETS + 1, False)])
+def test_a_row_has_no_counts_of_eight_bytes_and_no_more_buckets_than_a_sketch_may_have(
+    width: Literal[1, 4, 8], number: int, fits: bool
+) -> None:
+    """Their sums could exceed 64 bits, and such a sketch is refused by itself."""
+    run = record.Buckets(offset=0, width=width, counts=(1).to_bytes(width, "little") * number)
+    assert (Grids().row([record.Sketch(scale=5, positive=(run,))]) is not None) == fits
 
 
 LATENCIES = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([0.0, 0.25, 4.0]))
