@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -11,6 +12,7 @@ from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from support.work import lines_run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
+from tallystream_aggregator.verify.replay import Replay
 
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
@@ -67,6 +69,19 @@ def test_a_life_of_the_other_form_is_a_restart(*, begins_complete: bool) -> None
         begin_ms = BEGIN_MS + number
         topic.snapshot(counter(1), life=new_ulid(begin_ms), seq=begin_ms * 1_000_000 + 1, complete=complete, at=number)
     assert topic.kinds() == ["restart"]
+
+
+@pytest.mark.parametrize(("early_ms", "restarts"), [(0, 1), (1, 0), (59_999, 0), (60_000, 1)])
+def test_a_stream_may_begin_up_to_a_minute_after_its_first_point(early_ms: int, restarts: int) -> None:
+    """It then began at that point, here before the last one of the other stream. Verify says the same."""
+    topic, replay = Topic(), Replay()
+    for begin_ms, seq_ms in ((BEGIN_MS, BEGIN_MS + 100_000), (BEGIN_MS + 100_001, BEGIN_MS + 100_001 - early_ms)):
+        life = {"life": new_ulid(begin_ms), "seq": seq_ms * 1_000_000, "prev": BEGIN_MS, "complete": False}
+        topic.snapshot(counter(1), at=100_001, **life)
+        header = {"app": "shop", "part": 0, "ts": 0, "every_ms": 1000, "final": False, "metrics": [counter(1)]}
+        assert replay.apply("metrics:0", BEGIN_MS + 100_001, b"app-1", json.dumps(header | life).encode()) == []
+    assert topic.kinds() == ["restart"] * restarts
+    assert [event[0] for event in replay.noted.events] == ["restart"] * restarts
 
 
 def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:
