@@ -11,7 +11,9 @@ from support import otlp
 from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from support.work import lines_run
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.times import DAY_MS
 from tallystream_aggregator.verify.replay import Replay
 
 
@@ -82,6 +84,20 @@ def test_a_stream_may_begin_up_to_a_minute_after_its_first_point(early_ms: int, 
         assert replay.apply("metrics:0", BEGIN_MS + 100_001, b"app-1", json.dumps(header | life).encode()) == []
     assert topic.kinds() == ["restart"] * restarts
     assert [event[0] for event in replay.noted.events] == ["restart"] * restarts
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_a_stream_after_all_others_are_forgotten_is_no_restart(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one beside a counter of the short form, which has no begin and is never forgotten."""
+    monkeypatch.setattr(lives, "FEW_LIVES", few)
+    topic = Topic().append(b"app-1", b'{"name":"short","value":1}')
+    for at in (0, 8 * DAY_MS):
+        topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at)
+        begin_ms = BEGIN_MS + at
+        life = {"life": new_ulid(begin_ms), "seq": begin_ms * 1_000_000 + 1, "prev": begin_ms, "complete": False}
+        topic.snapshot(counter(1), app="default", at=at, **life)
+        assert topic.kinds() == []
+    assert topic.table.state.forgotten == 1
 
 
 def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:
