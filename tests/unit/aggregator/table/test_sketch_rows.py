@@ -272,6 +272,20 @@ def test_snapshots_share_a_grid_until_their_values_leave_it() -> None:
     assert found[-1] is found[-2]
 
 
+def test_lives_share_what_their_snapshots_have_in_common() -> None:
+    """The list of metrics and the ranges of sketches are kept once, also in a table that was loaded."""
+    topic = Topic()
+    for number, life in enumerate(LIVES):
+        for seq in (1, 2, 3):
+            metrics = [counter(seq, "a"), counter(seq, "b"), histogram([1.0] * seq)]
+            topic.snapshot(*metrics, key=f"app-{number}".encode(), life=life, seq=seq)
+    for table in (topic.table, Table(unpack(pack(topic.table.state)))):
+        blocks = [life.blocks[0] for lives in table.state.lives.values() for life in lives.values()]
+        assert len(blocks) == len(LIVES)
+        assert len({id(block.metrics) for block in blocks}) == 1
+        assert len({id(block.distributions.grid) for block in blocks if block.distributions}) == 1
+
+
 def test_few_grids_are_kept() -> None:
     """Snapshots may have any scale, and counts of any width."""
     grids = Grids()
