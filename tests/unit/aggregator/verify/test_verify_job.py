@@ -112,6 +112,17 @@ def test_a_ledger_that_begins_in_the_middle_of_a_table_has_the_shards_of_its_beg
     assert found == {0: 1, 1: 3}
 
 
+def test_a_shard_that_has_not_read_a_partition_has_none_of_its_records() -> None:
+    """Its positions lack the partition. It reads the records later, which others have read before."""
+    key = next(b"app-%d" % n for n in range(9) if crc32(b"app-%d" % n) % 2 == 0)
+    replay = Replay()
+    advance = Advance(replay, {}, {ONE: iter([(0, BEGIN_MS, key, snapshot(1))])})
+    advance.finish([{}, {ONE: 1}])
+    assert ("shop", "counter", "n", ()) not in replay.sums()
+    advance.finish([{ONE: 1}] * 2)
+    assert replay.sums()["shop", "counter", "n", ()]["count"] == 1
+
+
 def test_progress_is_told_while_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time with the number of records so far."""
     monkeypatch.setattr("tallystream_aggregator.verify.advance.PROGRESS_EVERY", 2)
