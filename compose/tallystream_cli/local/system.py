@@ -99,7 +99,12 @@ class LocalSystem:
             # A heap that starts small, and the collector that keeps it so.
             java_options=("-XX:+UseSerialGC", "-Xms64m"),
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
-            properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
+            properties={
+                "auto.create.topics.enable": "true",
+                "log.message.timestamp.type": "LogAppendTime",
+                # The map of the log cleaner: Kafka's 128 MB, allocated at the start, are for five million keys.
+                "log.cleaner.dedupe.buffer.size": str(32 << 20),
+            },
             env={state_file.FOLDER_ENV: str(data)},
         )
         self._store = store or StoreSettings("local", str(data / "store.db"))
