@@ -16,6 +16,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.metric_types import NAMES
@@ -78,31 +79,33 @@ class ScopePoints(NamedTuple):
 
 
 class _Mask:
-    """The constant bytes of a serialized scope have the bits 1, as a little-endian number.
+    """The constant bytes of a serialized scope have all `bits`, the others none.
 
-    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes as
-    a number: most scopes are equal to it.
+    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes:
+    most scopes are equal to it.
     """
 
-    __slots__ = ("bits", "newest", "scopes")
+    __slots__ = ("_bytes", "bits", "newest", "scopes")
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
-        self.newest: tuple[int, KnownScope | None] = (-1, None)
+    def __init__(self, bits: bytes) -> None:
+        self.bits, self._bytes = bits, np.frombuffer(bits, np.uint8)
+        self.newest: tuple[bytes, KnownScope | None] = (b"", None)
         self.scopes: dict[bytes, KnownScope] = {}
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what the constant bytes of a serialized scope determine."""
-        number = int.from_bytes(raw, "little") & self.bits
-        if number != self.newest[0]:
-            self.newest = number, self.scopes.get(number.to_bytes(len(raw), "little"))
+        constant = self._constant(raw)
+        if constant != self.newest[0]:
+            self.newest = constant, self.scopes.get(constant)
         return self.newest[1]
 
     def add(self, raw: bytes, known: KnownScope) -> None:
         """Keep what the constant bytes of a serialized scope determine."""
-        number = int.from_bytes(raw, "little") & self.bits
-        self.scopes[number.to_bytes(len(raw), "little")] = known
-        self.newest = number, known
+        self.newest = self._constant(raw), known
+        self.scopes[self.newest[0]] = known
+
+    def _constant(self, raw: bytes) -> bytes:
+        return (np.frombuffer(raw, np.uint8) & self._bytes).tobytes()
 
 
 class KnownScopes:
@@ -185,7 +188,7 @@ class _Places(NamedTuple):
 class KnownScope:
     """What the constant bytes of a scope determine: its points without their times and values.
 
-    `constant_bits` has the bits 1 where the serialized scope, as a little-endian number, has constant bytes.
+    `constant_bits` has all bits where the serialized scope has constant bytes, and none elsewhere.
     `_divisions` are the ways in which the points were divided by their times, the newest first.
     """
 
@@ -198,7 +201,7 @@ class KnownScope:
             between += f"{place - end}x{formats[place]}"
             end = place + 8
             constant[place:end] = bytes(8)
-        self.constant_bits = int.from_bytes(constant, "little")
+        self.constant_bits = bytes(constant)
         self._between = Struct(between + f"{len(raw) - end}x")
         order = {place: number for number, place in enumerate(sorted(formats))}
         self._points = [
