@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from collections import defaultdict
+from functools import lru_cache
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -256,12 +257,9 @@ class _Point(NamedTuple):
 
 
 class _Together:
-    """Points of a known scope that have the same times. `_values` returns all their starts, times and values.
+    """Points of a known scope that have the same times. `_values` returns all their starts, times and values."""
 
-    `_life` is the life of the points that were read last, which began at `_start_ns`.
-    """
-
-    __slots__ = ("_are_counters", "_life", "_metrics", "_size", "_start_ns", "_starts_at", "_values")
+    __slots__ = ("_are_counters", "_metrics", "_size", "_starts_at", "_values")
 
     def __init__(self, points: Sequence[_Point]) -> None:
         metrics, starts, times, values = zip(*points, strict=True)
@@ -270,7 +268,6 @@ class _Together:
         self._starts_at = int(max(starts) != NO_START)
         self._are_counters = all(isinstance(metric, Counter) for metric in metrics)
         self._values = itemgetter(*starts, *times, *values)
-        self._life, self._start_ns = "", -1
 
     def read(self, scope_id: bytes, values: Sequence[Any]) -> Group | None:
         """Return the points, or None if they have different times or one is to be refused."""
@@ -291,9 +288,7 @@ class _Together:
             if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
                 return None
             metrics = list(map(_with_value, self._metrics, numbers))
-        if start_ns != self._start_ns:
-            self._life, self._start_ns = _life(scope_id, start_ns), start_ns
-        return Group(self._life, start_ns, time_ns, metrics)
+        return Group(_life(scope_id, start_ns), start_ns, time_ns, metrics)
 
 
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
@@ -315,6 +310,7 @@ def _id(scope: InstrumentationScope) -> bytes:
     return hashlib.blake2b(named.encode(), digest_size=16).digest()
 
 
+@lru_cache(maxsize=100_000)
 def _life(scope_id: bytes, start_ns: int) -> str:
     """Return the life of the points of a scope with this start time: the same for the same ones, as a ULID."""
     digest = hashlib.blake2b(b"%d " % start_ns + scope_id, digest_size=10).digest()
