@@ -1,8 +1,8 @@
-"""What it costs if a status of lag changes at most once a window: `PYTHONPATH=tests python -m benchmarks.lag_changes`.
+"""How much later stops are shown, as statuses change once a window: PYTHONPATH=tests python -m benchmarks.lag_changes.
 
 The consumers of random groups are well, slow, fast, or stand still, for times that are exponentially distributed. Each
-group is judged with the collector's code every ten seconds. Beside what is shown, a limited status changes only when a
-window has passed since its last change.
+group is judged with the collector's code every ten seconds. A group has stopped while records wait in a partition that
+has not committed for longer than the rules allow; that is shown while its status is ERR.
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ import argparse
 import random
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
 
 from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.status import Rules, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 T0 = 1_700_000_000_000
 EVERY_S, RATE = 10, 50
@@ -31,69 +27,55 @@ class Consumer:
     def __init__(self, random_: random.Random, mean_s: float) -> None:
         self._random, self._mean_s = random_, mean_s
         self._speed, self._until = SPEEDS["well"], 0.0
+        self._moved_s = 0
         self.committed = self.end = 0
 
-    def step(self, second: int) -> None:
-        """Produce and consume for one round."""
+    def step(self, second: int) -> bool:
+        """Produce and consume for one round; return whether the consumer has stopped."""
         if second >= self._until:
             self._speed = SPEEDS[self._random.choice(list(SPEEDS))]
             self._until = second + self._random.expovariate(1 / self._mean_s)
         self.end += RATE * EVERY_S
-        self.committed = min(self.end, self.committed + round(self._speed * RATE * EVERY_S))
+        before, self.committed = self.committed, min(self.end, self.committed + round(self._speed * RATE * EVERY_S))
+        if before != self.committed:
+            self._moved_s = second
+        return second - self._moved_s > RULES.max_idle_s
 
 
-class Cost(NamedTuple):
-    """The stops of groups, by how much later each is shown, and the changes of status, shown and limited."""
+def delays(random_: random.Random, mean_s: float, hours: float) -> tuple[list[int | None], int]:
+    """Return by how many seconds later each stop of one group is shown, None for never, and the changes of status.
 
-    delays: list[int]
-    changes: int
-    limited_changes: int
-
-
-def statuses(random_: random.Random, mean_s: float, hours: float) -> Iterator[tuple[int, Status]]:
-    """Yield a group's status in each round."""
+    A stop that is shown after its end counts as shown if it is within a window. Those of the last two windows are left
+    out.
+    """
     consumers, rounds = [Consumer(random_, mean_s) for _ in range(random_.choice([1, 3]))], Rounds(RULES)
+    stopped, shown = list[bool](), list[Status]()
     for second in range(0, round(hours * 3600), EVERY_S):
-        for one in consumers:
-            one.step(second)
+        have_stopped = [one.step(second) for one in consumers]
+        stopped.append(any(have_stopped))
         rounds.points(round_of(group("g", *((one.committed, one.end) for one in consumers))), T0 + second * 1000)
-        yield second, rounds.states[0].evaluation.status
-
-
-def limited(shown: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
-    """Return the statuses, each change a window after the one before or later."""
-    found, last_s = [shown[0]], -RULES.window_s
-    for second, status in shown[1:]:
-        changes = status is not found[-1][1] and second - last_s >= RULES.window_s
-        last_s = second if changes else last_s
-        found.append((second, status if changes else found[-1][1]))
-    return found
-
-
-def cost(shown: list[tuple[int, Status]]) -> Cost:
-    """Return what the limited statuses of one group cost. A stop that they never show counts as shown when it ends."""
-    later = limited(shown)
-    delays = []
-    for at, ((_, before), (begin, now)) in enumerate(pairwise(shown), 1):
-        if now is Status.ERR and before is not now:
-            missed = next((i for i in range(at, len(shown)) if later[i][1] is now or shown[i][1] is not now), at)
-            delays.append(shown[missed][0] - begin)
-    return Cost(delays, *(sum(a is not b for (_, a), (_, b) in pairwise(one)) for one in (shown, later)))
+        shown.append(rounds.states[0].evaluation.status)
+    found, window = list[int | None](), round(RULES.window_s) // EVERY_S
+    for at in range(1, len(shown) - 2 * window):
+        if stopped[at] and not stopped[at - 1]:
+            end = next((later for later in range(at, len(shown)) if not stopped[later]), len(shown))
+            in_time = range(at, min(len(shown), end + window))
+            found.append(next(((later - at) * EVERY_S for later in in_time if shown[later] is Status.ERR), None))
+    return found, sum(before is not now for before, now in pairwise(shown))
 
 
 def main(groups: int, hours: float) -> None:
-    """Print the cost for three mean times between changes of a consumer."""
-    print("mean s  stops  later   %  median s  worst s  changes  limited")
+    """Print the delays for three mean times between changes of a consumer."""
+    print("mean s  stops  later   %  median s  worst s  never  changes")
     for mean_s in (60, 300, 1200):
         random_ = random.Random(1)
-        costs = [cost(list(statuses(random_, mean_s, hours))) for _ in range(groups)]
-        delays = [delay for one in costs for delay in one.delays]
-        later = [delay for delay in delays if delay]
-        changes, fewer = (sum(one[at] for one in costs) for at in (1, 2))
-        share = 100 * len(later) / max(1, len(delays))
+        of_groups = [delays(random_, mean_s, hours) for _ in range(groups)]
+        found = [one for each, _ in of_groups for one in each]
+        later = [one for one in found if one]
+        share = 100 * len(later) / max(1, len(found))
         print(
-            f"{mean_s:6}  {len(delays):5}  {len(later):5}  {share:2.0f}"
-            f"  {median(later or [0]):8.0f}  {max(later, default=0):7}  {changes:7}  {fewer:7}"
+            f"{mean_s:6}  {len(found):5}  {len(later):5}  {share:2.0f}  {median(later or [0]):8.0f}"
+            f"  {max(later, default=0):7}  {found.count(None):5}  {sum(changes for _, changes in of_groups):7}"
         )
 
 

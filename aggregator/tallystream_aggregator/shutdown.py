@@ -1,9 +1,10 @@
-"""Turn SIGTERM and SIGINT (Ctrl-C) into a stop request that the main loop polls."""
+"""Turn SIGTERM and SIGINT (Ctrl-C) into a stop request that the main loop polls, and end what runs beside it."""
 
 from __future__ import annotations
 
 import signal
 from contextlib import contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Self
 
 from tallystream.process.signals import SignalSafeEvent
@@ -51,3 +52,29 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def beside(work: Callable[[SignalSafeEvent], object], stop: SignalSafeEvent, name: str) -> Iterator[None]:
+    """Call `work` in a thread during the block, with an event that is set at the end of the block.
+
+    If it fails, `stop` is set, and the end of the block raises the error.
+    """
+    ended, errors = SignalSafeEvent(), list[Exception]()
+
+    def run() -> None:
+        try:
+            work(ended)
+        except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
+            errors.append(error)
+            stop.set()
+
+    thread = Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if errors:
+        raise errors[0]

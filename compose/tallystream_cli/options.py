@@ -174,6 +174,7 @@ ErrAge = Annotated[
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 
+MAX_PORT = 65_535
 MAX_SENTENCE = 10_000
 """The number of characters of a command's first sentence in the help, so that none is cut."""
 

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.aggregator import WAITING, Aggregator
 from support.commands import running
 from support.stores import write
 from support.wait import wait_until
@@ -240,6 +241,26 @@ def test_records_behind_an_open_transaction_wait(broker: KafkaBroker, admin: Adm
     assert state.partitions[0].evaluation.status is Status.STOP
     assert "10 records wait" in state.evaluation.reason
     assert "A transaction is open from offset 0 on" in state.evaluation.reason
+
+
+def test_a_standby_collects_no_lag(broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> None:
+    """Two collectors would write to one store. A standby collects the lag when it has taken over."""
+    options = ("--store", f"local:{tmp_path / 'store.db'}", "--lag-port", "0")
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (Aggregator(broker.bootstrap_servers, topic_prefix, folder, *options) for folder in folders)
+    collects = "lag is served at http://127.0.0.1:"
+    with first.start(), second:
+        first.wait_ready()
+        wait_until(lambda: collects in first.output(), 60, "it collects the lag")
+        second.start()
+        wait_until(lambda: WAITING in second.output(), 60, "the second one is a standby")
+        assert collects not in second.output()
+        assert first.stop() == 0
+        second.wait_ready()
+        wait_until(lambda: collects in second.output(), 60, "it collects the lag")
+        assert second.stop() == 0
 
 
 def test_offsets_that_retention_deleted_are_named(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:

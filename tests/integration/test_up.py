@@ -51,6 +51,17 @@ def processes(data: Path) -> list[psutil.Process]:
     return list(found.values())
 
 
+def wait_for_lag(data: Path) -> None:
+    """Wait until the aggregator has read the lag and written it to the store."""
+
+    def is_ready() -> bool:
+        with suppress(OSError), urllib.request.urlopen(system_record(data)["api_url"] + "/readyz", timeout=30):
+            return True
+        return False
+
+    wait_until(is_ready, LIMIT_S, "the lag is read")
+
+
 @contextmanager
 def starting_system(data: Path, *, spark: bool) -> Iterator[subprocess.Popen[bytes]]:
     """Run `tallystream up` as a shell does, in its own process group; at the end no process of it may be left.
@@ -123,7 +134,10 @@ def assert_topics_are_created_on_first_use(data: Path) -> None:
 
 
 def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
-    """With --detach every component starts. After kill -9 the aggregator restarts. `down` leaves no process."""
+    """With --detach every component starts. After kill -9 the aggregator restarts. `down` leaves no process.
+
+    The aggregator collects the lag, before and after.
+    """
     data = tmp_path / ".tallystream"
     up = run("up", "--detach", *FREE_PORTS, "--otlp-topic", "otlp_metrics", timeout=2 * LIMIT_S, folder=tmp_path)
     try:
@@ -141,6 +155,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         assert "stop it with tallystream down" in again.stderr
         assert len(again.stderr.splitlines()) == 1
 
+        wait_for_lag(data)
         os.kill(component(data, "aggregate")["pid"], signal.SIGKILL)
         wait_until(lambda: component(data, "aggregate")["state"] != "up", 30, "the record has its death")
         assert run("status", "--data", str(data)).returncode == 1
@@ -151,6 +166,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         log = (data / "up.log").read_text()
         assert "aggregate died (code -9); it is restarted in 0.5 s" in log
         assert "aggregate is up again" in log
+        wait_for_lag(data)
     finally:
         down = run("down", "--data", str(data), timeout=LIMIT_S)
     assert down.returncode == 0, down.stderr

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -29,9 +27,9 @@ from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Sink
 
 log = logging.getLogger(__name__)
@@ -76,32 +74,6 @@ def run(settings: ShipSettings) -> int:
     """Ship until SIGTERM or SIGINT, then return 0. Delivery and errors are those of `ship`."""
     ship(settings, StopRequest().install())
     return 0
-
-
-@contextmanager
-def shipping(settings: ShipSettings, stop: SignalSafeEvent, health: Health) -> Iterator[None]:
-    """Ship in a thread during the block. If that fails, `stop` is set, and the end of the block raises the error.
-
-    `health` is that of the command: it includes the shipper's.
-    """
-    ended, errors = SignalSafeEvent(), list[Exception]()
-
-    def work() -> None:
-        try:
-            ship(settings, ended, within=health)
-        except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
-            errors.append(error)
-            stop.set()
-
-    thread = Thread(target=work, name="tallystream-ship", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def ship(settings: ShipSettings, stop: SignalSafeEvent, *, within: Health | None = None) -> None:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import sys
 from collections import defaultdict
+from functools import lru_cache
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.metric_types import NAMES
@@ -78,31 +80,33 @@ class ScopePoints(NamedTuple):
 
 
 class _Mask:
-    """The constant bytes of a serialized scope have the bits 1, as a little-endian number.
+    """The constant bytes of a serialized scope have all `bits`, the others none.
 
-    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes as
-    a number: most scopes are equal to it.
+    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes:
+    most scopes are equal to it.
     """
 
-    __slots__ = ("bits", "newest", "scopes")
+    __slots__ = ("_bytes", "bits", "newest", "scopes")
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
-        self.newest: tuple[int, KnownScope | None] = (-1, None)
+    def __init__(self, bits: bytes) -> None:
+        self.bits, self._bytes = bits, np.frombuffer(bits, np.uint8)
+        self.newest: tuple[bytes, KnownScope | None] = (b"", None)
         self.scopes: dict[bytes, KnownScope] = {}
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what the constant bytes of a serialized scope determine."""
-        number = int.from_bytes(raw, "little") & self.bits
-        if number != self.newest[0]:
-            self.newest = number, self.scopes.get(number.to_bytes(len(raw), "little"))
+        constant = self._constant(raw)
+        if constant != self.newest[0]:
+            self.newest = constant, self.scopes.get(constant)
         return self.newest[1]
 
     def add(self, raw: bytes, known: KnownScope) -> None:
         """Keep what the constant bytes of a serialized scope determine."""
-        number = int.from_bytes(raw, "little") & self.bits
-        self.scopes[number.to_bytes(len(raw), "little")] = known
-        self.newest = number, known
+        self.newest = self._constant(raw), known
+        self.scopes[self.newest[0]] = known
+
+    def _constant(self, raw: bytes) -> bytes:
+        return (np.frombuffer(raw, np.uint8) & self._bytes).tobytes()
 
 
 class KnownScopes:
@@ -185,7 +189,7 @@ class _Places(NamedTuple):
 class KnownScope:
     """What the constant bytes of a scope determine: its points without their times and values.
 
-    `constant_bits` has the bits 1 where the serialized scope, as a little-endian number, has constant bytes.
+    `constant_bits` has all bits where the serialized scope has constant bytes, and none elsewhere.
     `_divisions` are the ways in which the points were divided by their times, the newest first.
     """
 
@@ -198,7 +202,7 @@ class KnownScope:
             between += f"{place - end}x{formats[place]}"
             end = place + 8
             constant[place:end] = bytes(8)
-        self.constant_bits = int.from_bytes(constant, "little")
+        self.constant_bits = bytes(constant)
         self._between = Struct(between + f"{len(raw) - end}x")
         order = {place: number for number, place in enumerate(sorted(formats))}
         self._points = [
@@ -253,12 +257,9 @@ class _Point(NamedTuple):
 
 
 class _Together:
-    """Points of a known scope that have the same times. `_values` returns all their starts, times and values.
+    """Points of a known scope that have the same times. `_values` returns all their starts, times and values."""
 
-    `_life` is the life of the points that were read last, which began at `_start_ns`.
-    """
-
-    __slots__ = ("_are_counters", "_life", "_metrics", "_size", "_start_ns", "_starts_at", "_values")
+    __slots__ = ("_are_counters", "_metrics", "_size", "_starts_at", "_values")
 
     def __init__(self, points: Sequence[_Point]) -> None:
         metrics, starts, times, values = zip(*points, strict=True)
@@ -267,7 +268,6 @@ class _Together:
         self._starts_at = int(max(starts) != NO_START)
         self._are_counters = all(isinstance(metric, Counter) for metric in metrics)
         self._values = itemgetter(*starts, *times, *values)
-        self._life, self._start_ns = "", -1
 
     def read(self, scope_id: bytes, values: Sequence[Any]) -> Group | None:
         """Return the points, or None if they have different times or one is to be refused."""
@@ -288,9 +288,7 @@ class _Together:
             if not all(lowest <= number <= _LARGEST for number in numbers):  # NaN is not
                 return None
             metrics = list(map(_with_value, self._metrics, numbers))
-        if start_ns != self._start_ns:
-            self._life, self._start_ns = _life(scope_id, start_ns), start_ns
-        return Group(self._life, start_ns, time_ns, metrics)
+        return Group(_life(scope_id, start_ns), start_ns, time_ns, metrics)
 
 
 def _grouped(scope_id: bytes, points: Iterable[Read | RejectedPoint]) -> ScopePoints:
@@ -312,6 +310,7 @@ def _id(scope: InstrumentationScope) -> bytes:
     return hashlib.blake2b(named.encode(), digest_size=16).digest()
 
 
+@lru_cache(maxsize=100_000)
 def _life(scope_id: bytes, start_ns: int) -> str:
     """Return the life of the points of a scope with this start time: the same for the same ones, as a ULID."""
     digest = hashlib.blake2b(b"%d " % start_ns + scope_id, digest_size=10).digest()

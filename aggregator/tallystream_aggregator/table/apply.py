@@ -49,7 +49,7 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
 def apply_snapshot(
     rows: LifeRows, instance: str, message: DecodedSnapshot, record: Record, refused: RecordRefusals
 ) -> None:
-    """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1)."""
+    """Apply a snapshot, which is neither too late nor too early, to its part of a life, unless it is stale (rule 1)."""
     snapshot = message.snapshot
     life = _life_of(rows, instance, snapshot, record)
     if isinstance(life, Refusal):
@@ -126,9 +126,6 @@ def apply_short_form(rows: LifeRows, instance: str, message: ShortForm, record: 
 
 def _life_of(rows: LifeRows, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
     """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
-    reason = out_of_bounds(snapshot, record.timestamp_ms)
-    if reason is not None:
-        return Refusal(reason)
     life = rows.lives.find(snapshot.app, instance, snapshot.life)
     if life is None:
         # Its first record may arrive again until a day after that.

@@ -18,6 +18,7 @@ from zlib import crc32
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
+from tallystream_aggregator.table.lives import FEW_LIVES
 from tallystream_aggregator.table.state import Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.state import Life, LifeName
 
 COPY_FLOOR = 262_144
 """Entries up to this many bytes do not cause a new copy, so a small table is rarely copied."""
@@ -77,6 +79,9 @@ class Head(msgspec.Struct, array_like=True):
 
 ENTRY_BYTES = 1_048_576
 """The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
+
+FEW_BYTES = 16_384
+"""Few lives of an instance are packed at once if the names and tags of their metrics have up to so many bytes."""
 
 _decode_head = msgpack_decoder(Head)
 
@@ -156,17 +161,25 @@ def _items(of: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
             yield key, of[key]
 
 
+def _items_of(instance: str, lives: dict[LifeName, Life]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the lives of an instance as (instance, name, life), or few small ones together as ("", instance, lives)."""
+    if len(lives) <= FEW_LIVES and sum([life.bytes for life in lives.values()]) <= FEW_BYTES:
+        yield "", instance, lives
+    else:
+        yield from ((instance, name, life) for name, life in _items(lives))
+
+
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`, which may change after each. The last has all small fields."""
     items = chain(
         (("metrics", "", number, metric) for number, metric in _items(state.metrics)),
-        (("lives", instance, name, life) for instance, lives in _items(state.lives) for name, life in _items(lives)),
+        (("lives", *one) for instance, lives in _items(state.lives) for one in _items_of(instance, lives)),
         (("forgotten_sums", "", number, partial) for number, partial in _items(state.forgotten_sums)),
     )
     parts, size = _no_parts(), 0
     for part, instance, key, item in items:
         packed = pack(item)
-        into = parts[part].setdefault(instance, {}) if part == "lives" else parts[part]
+        into = parts[part].setdefault(instance, {}) if instance else parts[part]
         into[key] = msgspec.Raw(packed)
         size += 2 * len(packed)  # the key of a life has a part of it once more
         if size >= ENTRY_BYTES:

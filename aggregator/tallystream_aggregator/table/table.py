@@ -14,7 +14,7 @@ import msgspec
 
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.apply import apply_short_form, apply_snapshot
+from tallystream_aggregator.table.apply import apply_short_form, apply_snapshot, out_of_bounds
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.forget import forget_lives, remove_lives, remove_metrics
 from tallystream_aggregator.table.life_rows import LifeRows
@@ -253,7 +253,11 @@ class Table:
         if isinstance(message, Refusal):
             refused.add(message)
         elif isinstance(message, DecodedSnapshot):
-            apply_snapshot(self._rows, instance, message, record, refused)
+            reason = out_of_bounds(message.snapshot, record.timestamp_ms)
+            if reason is None:
+                apply_snapshot(self._rows, instance, message, record, refused)
+            else:
+                refused.add(Refusal(reason))
         elif message.metric is None:
             remove_lives(self._rows, instance, record, message)
         elif message.shards != self.state.shards:

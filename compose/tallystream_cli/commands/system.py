@@ -29,16 +29,17 @@ MAX_START_S = 600.0
 MAX_STOP_S = 300.0
 MAX_CLOCK_CHANGE_S = 60.0
 """The time at which a process began follows the clock, which may be set by so much while a system runs."""
-MAX_PORT = 65_535
 
 
 def up(
     *,
     data: o.Data = Path(".tallystream"),
     broker_port: Annotated[
-        int, typer.Option(help="The broker's port; 0 selects a free port.", min=0, max=MAX_PORT)
+        int, typer.Option(help="The broker's port; 0 selects a free port.", min=0, max=o.MAX_PORT)
     ] = 9092,
-    page_port: Annotated[int, typer.Option(help="The page's port; 0 selects a free port.", min=0, max=MAX_PORT)] = 8501,
+    page_port: Annotated[
+        int, typer.Option(help="The page's port; 0 selects a free port.", min=0, max=o.MAX_PORT)
+    ] = 8501,
     store: Annotated[
         str | None,
         typer.Option(help="local:PATH or influxdb:URL; by default the local store in the data folder."),
@@ -46,7 +47,7 @@ def up(
     otlp_topic: o.OtlpTopic = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
-    """Run the local system: broker, aggregator, lag collector and page; a component that dies is restarted."""
+    """Run the local system: broker, aggregator and page; a component that dies is restarted."""
     o.require_spark()
     from tallystream_aggregator.sinks.stores import StoreSettings
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +12,12 @@ from tallystream.errors import ConfigError
 from tallystream_cli import options as o
 from tallystream_dashboards.exit_codes import INTERRUPTED
 from tallystream_dashboards.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream.process.signals import SignalSafeEvent
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 
 
 class AggregateCommand(o.Sections):
@@ -23,7 +30,7 @@ class AggregateCommand(o.Sections):
         ),
         "Latency and limits": ("latency", "epoch", "max_rate", "forget_after_days", "table_memory", "on_data_loss"),
         "Spark": ("master", "driver_memory"),
-        "Store": ("store", "rows"),
+        "Store": ("store", "rows", "lag_port"),
         "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
         "Health": ("http_port", "http_address", "no_own_metrics"),
     }
@@ -91,6 +98,15 @@ def aggregate(
         typer.Option(help="Also ship sums and events to this store, as the command ship does, in the same process."),
     ] = None,
     rows: o.Rows = False,
+    lag_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Also collect the lag of consumer groups into the store, as the command lag collect does, and serve "
+            "it on this port; 0 selects a free port.",
+            min=0,
+            max=o.MAX_PORT,
+        ),
+    ] = None,
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",
     no_own_metrics: o.NoOwnMetrics = False,
@@ -132,7 +148,30 @@ def aggregate(
         store=None if store is None else StoreSettings.parse(store),
         rows=rows,
     )
-    raise typer.Exit(job.run(settings))
+    raise typer.Exit(job.run(settings, lag=None if lag_port is None else _lag(settings, lag_port, http_address)))
+
+
+def _lag(settings: AggregateSettings, port: int, address: str) -> Callable[[SignalSafeEvent], None]:
+    """Return what collects the lag into the aggregator's store.
+
+    Raises:
+        ConfigError: there is no store, or it can't be read.
+    """
+    from tallystream_dashboards.data.consumers import read_record_points
+    from tallystream_dashboards.lag.collector.collector import CollectSettings, collect
+    from tallystream_dashboards.store_api import routes
+
+    if settings.store is None:
+        raise ConfigError("--lag-port", port, "give it with --store")
+    store, cluster = settings.store.require_readable(), settings.cluster
+    to_collect = CollectSettings(
+        store=store,
+        bootstrap_servers=cluster.bootstrap_servers,
+        http_port=port,
+        http_address=address,
+        options=cluster.kafka,
+    )
+    return partial(collect, to_collect, routes(store), read_record_points)
 
 
 def rebuild(

@@ -139,7 +139,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
             display.count(**counts)
 
         reading = stack.enter_context(ThreadPoolExecutor(1)).submit(events.read_events, settings.number)
-        components = "broker, aggregator" + ("" if settings.headless else ", lag collector, page")
+        components = "broker, aggregator" + ("" if settings.headless else ", page")
         display.step(f"Start {components}")
         system.start()
         display.say(f"   broker {system.bootstrap_servers}, store {system.store_spec}")

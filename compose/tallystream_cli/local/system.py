@@ -1,4 +1,4 @@
-"""The local system: broker, aggregator, lag collector and page, with all data in one folder."""
+"""The local system: broker, aggregator and page, with all data in one folder."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LocalSystem:
         check: is called while the system waits, and raises to interrupt it.
         broker_port, page_port: 0 selects a free port.
         store: None for the local store in `data`.
-        page: whether the page and the lag collector run.
+        page: whether the page runs, and the aggregator collects the lag for it.
         own_metrics: whether the aggregator reports internal metrics.
         otlp_topics: the topics of OpenTelemetry metrics that the aggregator reads.
     """
@@ -99,7 +99,12 @@ class LocalSystem:
             # A heap that starts small, and the collector that keeps it so.
             java_options=("-XX:+UseSerialGC", "-Xms64m"),
             # Applications need not create their topics. An application that waits may make the broker create `metrics`.
-            properties={"auto.create.topics.enable": "true", "log.message.timestamp.type": "LogAppendTime"},
+            properties={
+                "auto.create.topics.enable": "true",
+                "log.message.timestamp.type": "LogAppendTime",
+                # The map of the log cleaner: Kafka's 128 MB, allocated at the start, are for five million keys.
+                "log.cleaner.dedupe.buffer.size": str(32 << 20),
+            },
             env={state_file.FOLDER_ENV: str(data)},
         )
         self._store = store or StoreSettings("local", str(data / "store.db"))
@@ -120,7 +125,7 @@ class LocalSystem:
 
     @property
     def api_url(self) -> str:
-        """The URL below which the lag collector serves `/v1/…`, empty if there is no collector."""
+        """The URL below which the aggregator's lag collector serves `/v1/…`, empty if there is no collector."""
         return f"http://127.0.0.1:{self._api_port}" if self._page else ""
 
     @property
@@ -198,17 +203,11 @@ class LocalSystem:
         own = () if self._own_metrics else ("--no-own-metrics",)
         store = ("--store", self.store_spec)
         otlp = tuple(text for topic in self._otlp_topics for text in ("--otlp-topic", topic))
-        components: list[Server] = [
-            self._broker,
-            self._command(
-                "aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate"), *store, "--rows"
-            ),
-        ]
+        lag = ("--lag-port", str(self._api_port)) if self._page else ()
+        aggregate = (*servers, *own, *otlp, "--checkpoint", str(data / "aggregate"), *store, "--rows", *lag)
+        components: list[Server] = [self._broker, self._command("aggregate", *aggregate)]
         if self._page:
-            components += [
-                self._command("lag", "collect", *servers, *store, "--http-port", str(self._api_port)),
-                self._command("page", *store, "--port", str(self._page_port)),
-            ]
+            components.append(self._command("page", *store, "--port", str(self._page_port)))
         return components
 
     def _command(self, name: str, *arguments: str) -> Command:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.formatting import number
 from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.changes import changed_ms, limit
 from tallystream_dashboards.lag.samples import Rates, total
 from tallystream_dashboards.lag.status import STALE, Evaluation, Status, evaluate_group
 from tallystream_dashboards.lag.time_lag import TimeLag, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from tallystream_dashboards.lag.status import Rules
 
 NOT_READ = "The group was not read in the newest round: this is its last state."
 GONE_MS = 7 * 86_400_000
@@ -26,7 +29,7 @@ class PartitionState:
     """The state of one partition of a group. `lag` and `time_lag` are None if they are not known.
 
     `rates` is None if there are too few samples. A `stale` partition was not read in the newest round; it has
-    its last known state.
+    its last known state. `waiting` is shown as soon as the status may change.
     """
 
     topic: str
@@ -39,6 +42,7 @@ class PartitionState:
     end: int | None = None
     committed: int | None = None
     stale: bool = False
+    waiting: Evaluation | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -145,10 +149,35 @@ def group_state(
     return replace(state, evaluation=state.evaluation._replace(reason=" ".join(reasons)))
 
 
+def limited(
+    states: Sequence[PartitionState], before: GroupState | None, *, now_ms: int, rules: Rules
+) -> list[PartitionState]:
+    """Return a group's partitions with the statuses that they may have now, after those of the round before."""
+    if before is None or before.gone:
+        return list(states)
+    found = {(one.topic, one.partition): one.evaluation for one in states}
+    last = {(one.topic, one.partition): one.evaluation for one in before.partitions}
+    shown = limit(found, last, before.evaluation, now_ms=now_ms, rules=rules)
+    return [
+        one if now is one.evaluation else replace(one, evaluation=now, waiting=_waiting(one.evaluation, now))
+        for one, now in zip(states, shown.values(), strict=True)
+    ]
+
+
+def _waiting(found: Evaluation, shown: Evaluation) -> Evaluation | None:
+    return None if found.status is shown.status else found
+
+
 def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
-    """Return the state with its `since_ms`, which is that of the state before if the status is the same."""
-    same = before is not None and not before.gone and before.evaluation.status is state.evaluation.status
-    return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
+    """Return the state with when its status began and changed; a group that is gone has no status before."""
+    last = None if before is None or before.gone else before.evaluation
+    same = before is not None and last is not None and last.status is state.evaluation.status
+    changed = changed_ms(state.evaluation.status, last, state.seen_ms)
+    return replace(
+        state,
+        since_ms=before.since_ms if same and before is not None else state.seen_ms,
+        evaluation=state.evaluation._replace(changed_ms=changed),
+    )
 
 
 def mark_gone(state: GroupState) -> GroupState:

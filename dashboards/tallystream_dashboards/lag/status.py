@@ -9,8 +9,7 @@ A partition is late if its oldest unconsumed record is older than allowed; a gro
 partition is WARN if its group is WARN or ERR already, or was late in the whole window while the partition's lag did not
 fall, or fell so slowly that it takes over an hour.
 
-A bad status is held: it lasts until what gives it was not seen for a window, or until a worse one begins. So a
-partition becomes worse at once, and better at most once a window; a group follows its worst partition.
+How often a status changes is not decided here, but in `changes`.
 """
 
 from __future__ import annotations
@@ -105,23 +104,23 @@ class Late(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """A status and its reason, a sentence. `notable`: the status is OK, but the reason is worth showing.
+    """A status and its reason, a sentence. `notable`: the reason is worth showing, also if the status is OK.
 
-    `last_ms`: a status that is held was last given by its rule at that time; None: it is not held.
+    `last_ms`: a status that is held was last given by its rule at that time; None: it is not held. `changed_ms`: when
+    the status changed; None: it is the first one.
     """
 
     status: Status
     reason: str
     notable: bool = False
     last_ms: int | None = None
+    changed_ms: int | None = None
 
 
 CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 STALE = "It was not read in the newest round; before: "
 """How the reason of a stale partition begins."""
 
-_NOW = " Now: "
-"""Stands between what gave a status that is held, and how it is now."""
 _LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
@@ -190,11 +189,10 @@ def evaluate_samples(
     if last.lag > rules.allowed_lag and last.committed < window[-2:][0].committed:
         went_back = f"The committed offset went back from {window[-2].committed:,} to {last.committed:,}."
         return Evaluation(Status.REWIND, went_back)
-    evaluation = _by_lateness(window, now_ms, rules, late)
-    if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
+    if idle_s >= rules.max_idle_s / 2:  # it moves soon, or is stopped soon: a WARN before that would delay it
         waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
         return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
-    return evaluation
+    return _by_lateness(window, now_ms, rules, late)
 
 
 def _past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
@@ -231,17 +229,6 @@ def _by_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluati
     return Evaluation(Status.ERR, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
 
 
-def hold(found: Evaluation, before: Evaluation, seen_ms: int, *, now_ms: int, rules: Rules) -> Evaluation:
-    """Return what was found, with the status `before`, of `seen_ms`, if that is bad, worse, and still held."""
-    last_ms = seen_ms if before.last_ms is None else before.last_ms
-    if before.status <= max(found.status, Status.NOTFOUND) or now_ms - last_ms >= rules.window_ms:
-        return found
-    was = f"It was {before.status.name} in the last {rules.window_s:g} s."
-    if before.status is Status.REWIND:  # that the offset went back stays true
-        was = before.reason.removeprefix(STALE).partition(_NOW)[0]
-    return Evaluation(before.status, f"{was}{_NOW}{found.reason}", last_ms=last_ms)
-
-
 def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
     """Return the evaluation of a group by its partitions (name, evaluation). The reason names the worst one.
 
@@ -250,17 +237,18 @@ def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
     known = [one for one in partitions if one[1].status is not Status.NOTFOUND]
     if not known:
         return Evaluation(Status.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
-    name, worst = max(known, key=lambda one: one[1].status)
+    name, worst = max(known, key=lambda one: (one[1].status, one[1].notable))
     if worst.status is Status.OK:
-        notable = next((one for one in known if one[1].notable), None)
-        if notable is not None and len(known) > 1:
-            return Evaluation(Status.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
         if len(known) == 1:
             return worst
+        if worst.notable:
+            return Evaluation(Status.OK, f"{name}: {worst.reason}", notable=True)
         return Evaluation(Status.OK, f"All {len(known):,} partitions are OK. {name}: {worst.reason}")
     bad = sum(one.status is not Status.OK for _, one in known)
-    status = Status.WARN if worst.status is Status.WARN else Status.ERR
-    return Evaluation(status, f"{worst.status.name} in {name} ({bad:,} of {len(known):,} partitions): {worst.reason}")
+    return Evaluation(
+        min(worst.status, Status.ERR),
+        f"{worst.status.name} in {name} ({bad:,} of {len(known):,} partitions): {worst.reason}",
+    )
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:

@@ -27,7 +27,7 @@ LAG, ENDS, GROUPS, ROUNDS, RECORDS = ALL = LAG_MEASUREMENTS
 SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""
 
-_JUDGED = ("status", "reason", *TimeLag._fields, *Rates._fields)
+_JUDGED = ("status", "reason", "changed_ms", *TimeLag._fields, *Rates._fields)
 _OFFSETS = ("start", "end", "committed")
 _PARTITION = ("lag", *_OFFSETS, "stale")
 _GROUP = (
@@ -103,6 +103,7 @@ def _judged(state: PartitionState | GroupState) -> dict[str, Field | None]:
     return {
         "status": state.evaluation.status.name,
         "reason": state.evaluation.reason,
+        "changed_ms": state.evaluation.changed_ms,
         **dict(zip(TimeLag._fields, state.time_lag or (None, None), strict=True)),
         **dict(zip(Rates._fields, state.rates or (None, None), strict=True)),
     }
@@ -111,7 +112,7 @@ def _judged(state: PartitionState | GroupState) -> dict[str, Field | None]:
 def _judged_of(fields: Mapping[str, Field]) -> dict[str, Any]:
     status = Status.__members__.get(str(fields.get("status")), Status.NOTFOUND)
     return {
-        "evaluation": Evaluation(status, str(fields.get("reason", "")), **_stored(fields, ("last_ms",))),
+        "evaluation": Evaluation(status, str(fields.get("reason", "")), **_stored(fields, ("last_ms", "changed_ms"))),
         "time_lag": TimeLag(**_stored(fields, TimeLag._fields)) if "seconds" in fields else None,
         "rates": Rates(**_stored(fields, Rates._fields)) if fields.keys() >= set(Rates._fields) else None,
     }

@@ -43,6 +43,8 @@ class Soak:
         self.curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
         # Kafka's own checks are minutes apart.
         often = {"log.retention.check.interval.ms": "5000", "log.cleaner.backoff.ms": "5000"}
+        # Else its log cleaner takes half of the heap in one piece, which Java sometimes does not have.
+        often["log.cleaner.dedupe.buffer.size"] = str(16 << 20)
         self._broker = KafkaBroker(folder / "broker", heap_mb=256, properties=often)
         self._store = StoreSettings("local", str(folder / "store" / "store.db"))
         self._kept_s = max(MIN_KEPT_S, length_s * KEPT)

@@ -12,9 +12,10 @@ import pytest
 
 from support.malformed import INVALID_TIMES
 from tallystream.errors import ConfigError
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator import files, java
 from tallystream_aggregator.jobs.aggregate.settings import parse_start
-from tallystream_aggregator.shutdown import SIGNALS, StopRequest, stop_on_signals
+from tallystream_aggregator.shutdown import SIGNALS, StopRequest, beside, stop_on_signals
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.times import parse_time, parse_time_ms
@@ -176,3 +177,23 @@ def test_an_invalid_time_is_rejected(text: str) -> None:
         parse_time(text)
     with pytest.raises(ConfigError, match="--from"):
         parse_start(text)
+
+
+def test_what_runs_beside_a_block_ends_with_it() -> None:
+    """The end of the block stops it, and waits for it. The stop of the program is not set."""
+    stop, ended = SignalSafeEvent(), list[bool]()
+    with beside(lambda end: ended.append(end.wait(30)), stop, "work"):
+        assert ended == []
+    assert ended == [True]
+    assert not stop.is_set()
+
+
+def test_an_error_of_what_runs_beside_a_block_ends_the_program() -> None:
+    """As wrong settings of the store: the stop is set, and the end of the block raises the error."""
+
+    def fail(_: SignalSafeEvent) -> None:
+        raise ConfigError("--store", "local:x", "name another file")
+
+    stop = SignalSafeEvent()
+    with pytest.raises(ConfigError, match="--store"), beside(fail, stop, "work"):
+        assert stop.wait(30)

@@ -74,6 +74,11 @@ DOCTOR = "doctor --bootstrap-servers 127.0.0.1:1"
 INVALID = [
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
     ("aggregate --checkpoint {tmp}/c --max-rate 0", "--max-rate: 0 can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --lag-port 0", "--lag-port: 0 can't be used; give it with --store"),
+    (
+        "aggregate --checkpoint {tmp}/c --lag-port 0 --store otlp:http://h",
+        "--store: 'otlp:http://h' can't be used; only ship writes there: ",
+    ),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     *(
         (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")
@@ -153,6 +158,7 @@ def test_an_invalid_setting_is_one_sentence(
 
 MISSPELLED = [
     ("aggregate", "aggregate", "'--checkpoint'"),
+    ("aggregate --checkpoint c --lag-port 70000", "aggregate", "'--lag-port'"),
     ("ship --rows", "ship", "'--store'"),
     ("up --broker-port many", "up", "'--broker-port'"),
     ("up --page-port -1", "up", "'--page-port'"),

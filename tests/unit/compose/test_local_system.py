@@ -58,6 +58,20 @@ def test_a_state_file_that_can_not_be_written_ends_nothing(
     assert said[-5:] == ["stopping", failure, "two is stopped", failure, "one is stopped"]
 
 
+@pytest.mark.parametrize("page", [True, False])
+def test_the_aggregator_collects_the_lag(tmp_path: Path, page: bool) -> None:
+    """It serves the lag where the system says, if there is a page to show it."""
+    system = LocalSystem(tmp_path, say=lambda _: None, page=page)
+    names = [one.component.name for one in system.watched]
+    assert names == ["broker", "aggregate", *(["page"] if page else [])]
+    aggregate = system.watched[1].component
+    assert isinstance(aggregate, Command)
+    words = aggregate._command
+    assert ("--lag-port" in words) == page
+    if page:
+        assert system.api_url.endswith(":" + words[words.index("--lag-port") + 1])
+
+
 def test_a_first_start_says_that_it_downloads(
     system: LocalSystem, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
+from tallystream_dashboards.lag.changes import hold
 from tallystream_dashboards.lag.samples import OffsetSample
-from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_group, evaluate_samples, hold
+from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_group, evaluate_samples
 
 RULES = Rules(window_s=100)
 NOW = 1_000_000

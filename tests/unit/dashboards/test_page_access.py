@@ -69,7 +69,7 @@ class Server:
             "scheme": "http",
             "method": method,
             "path": path,
-            "query_string": b"group=a",
+            "query_string": b"group=a%2Fb&x=\r\n\x80",
             "headers": [(b"host", host.encode()), (b"cookie", cookie.encode())],
             "client": (address, 1),
             "server": ("page", 80),
@@ -113,10 +113,13 @@ def test_before_the_login_only_the_health_check_is_served() -> None:
 
 
 def test_the_right_password_leads_to_the_link() -> None:
-    """The response redirects to the requested page, with a cookie that scripts can't read and that expires."""
+    """The response redirects to the requested page, with a cookie that scripts can't read and that expires.
+
+    What no query may have is encoded: a line break would end the header.
+    """
     server = Server()
     status, headers, _ = server.log_in("open sesame")
-    assert (status, headers["location"], server.slept) == (303, "/?group=a", 0)
+    assert (status, headers["location"], server.slept) == (303, "/?group=a%2Fb&x=%0D%0A%80", 0)
     cookie, _, flags = headers["set-cookie"].partition("; ")
     assert flags == f"Max-Age={COOKIE_MAX_AGE_S}; Path=/; HttpOnly; SameSite=Lax"
     assert server.ask("GET", cookie=f"other=1; {cookie}")[0] == 204

@@ -17,30 +17,34 @@ from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import GROUP, QueryWatch, commit_offsets
 from tallystream_aggregator.jobs.aggregate.table_start import resolve, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
-from tallystream_aggregator.jobs.ship import ShipSettings, shipping
+from tallystream_aggregator.jobs.ship import ShipSettings, ship
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
-from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.shutdown import StopRequest, beside
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
 from tallystream_aggregator.spark.epochs.task import KafkaAccess
 from tallystream_aggregator.spark.session import build_session, end_session, start_jvm
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
 
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets
 
 
-def run(settings: AggregateSettings) -> int:
+def run(settings: AggregateSettings, *, lag: Callable[[SignalSafeEvent], object] | None = None) -> int:
     """Aggregate until SIGTERM or SIGINT, store the table's state, and return 0. Wait while another aggregator does.
 
     Delivery: the sums include every record of `metrics` exactly once, and each change of them is published exactly
     once for readers with `read_committed`, through kills, pauses and takeovers, with the checkpoint or without it.
+
+    `lag` collects the lag until its argument is set. It and the shipper run in threads, and not in a standby.
 
     Raises:
         ConfigError: a setting can't be used, or a new table would begin in the middle of the topic.
@@ -88,7 +92,9 @@ def run(settings: AggregateSettings) -> int:
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=False)
                 to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
-                stack.enter_context(shipping(to_ship, stop, health))
+                stack.enter_context(beside(partial(ship, to_ship, within=health), stop, "tallystream-ship"))
+            if lag is not None:
+                stack.enter_context(beside(lag, stop, "tallystream-lag"))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), broker)

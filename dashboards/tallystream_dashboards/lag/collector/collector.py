@@ -24,13 +24,13 @@ from tallystream_dashboards.lag.collector.tracker import LagTracker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.http_server import Response
-    from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.sinks.base import Point, PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
     from tallystream_dashboards.lag.collector.tracker import Round
 
-__all__ = ["CollectSettings", "run"]
+__all__ = ["CollectSettings", "collect", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,19 @@ def run(
     routes: Mapping[str, Callable[[str], Response]],
     compare: Callable[[PointReader, int], Iterable[Point]],
 ) -> int:
-    """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
+    """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread. See `collect`."""
+    with stop_on_signals() as stop:
+        collect(settings, routes, compare, stop)
+    return 0
+
+
+def collect(
+    settings: CollectSettings,
+    routes: Mapping[str, Callable[[str], Response]],
+    compare: Callable[[PointReader, int], Iterable[Point]],
+    stop: SignalSafeEvent,
+) -> None:
+    """Collect until `stop` is set.
 
     `routes` are served beside `/metrics`: paths, each with a function from the query string to the answer. `compare`
     reads what became of the records of each consumer, at a time in epoch ms.
@@ -61,7 +73,6 @@ def run(
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)
-        stop = stack.enter_context(stop_on_signals())
         tracker = LagTracker(
             OffsetFetcher(lambda: clients.admin(options), timeout=REQUEST_S, stopping=stop.is_set),
             settings.patterns,
@@ -88,7 +99,6 @@ def run(
         api = stack.enter_context(serve(settings, routes))
         collector = Collector(fetch, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings.interval, stop, api, begin)
-    return 0
 
 
 def next_round(first: float, interval: float, now: float) -> float:
@@ -223,7 +233,7 @@ def _load(tracker: LagTracker, reader: PointReader) -> bool:
 
 
 def _loop(
-    collector: Collector, interval: float, stop: StopRequest, api: LagApi, begin: Callable[[], None] | None
+    collector: Collector, interval: float, stop: SignalSafeEvent, api: LagApi, begin: Callable[[], None] | None
 ) -> None:
     """Run rounds until a stop. `begin` is called after the first one that succeeded."""
     due = time.monotonic()

@@ -14,7 +14,7 @@ from tallystream_dashboards.lag.samples import MAX_GAP_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.shutdown import StopRequest
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Point, PointReader
 
 log = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ class Records:
         self._newest: tuple[Point, ...] = ()
         self._failed = False
 
-    def start(self, stop: StopRequest) -> None:
+    def start(self, stop: SignalSafeEvent) -> None:
         """Compare again and again, until a stop."""
         Thread(target=self._run, args=(stop,), name="tallystream-records", daemon=True).start()
 
-    def _run(self, stop: StopRequest) -> None:
+    def _run(self, stop: SignalSafeEvent) -> None:
         while not stop.is_set():
             self.read()
             stop.wait(PAUSE_S)

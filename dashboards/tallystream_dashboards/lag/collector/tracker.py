@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tallystream_aggregator.times import DAY_MS
 from tallystream_dashboards.lag.catch_up import Backlog
+from tallystream_dashboards.lag.changes import hold
 from tallystream_dashboards.lag.reader import last_round_ms, offsets, own, read_groups, read_partitions, read_samples
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
@@ -15,13 +16,14 @@ from tallystream_dashboards.lag.state import (
     PartitionState,
     group_state,
     keep_since,
+    limited,
     mark_gone,
     mark_partition_stale,
     mark_stale,
     unread_partition,
     worst_first,
 )
-from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Late, Rules, Status, evaluate_partition, hold
+from tallystream_dashboards.lag.status import CAUGHT_UP, STOPPED, Late, Rules, Status, evaluate_partition
 from tallystream_dashboards.lag.storage import ENDS
 from tallystream_dashboards.lag.time_lag import HISTORY_MS, EndOffsetHistory, max_observations
 
@@ -158,8 +160,10 @@ class LagTracker:
                 since_ms=since_ms,
                 late_since_ms=None,
                 seen_ms=min(state.seen_ms, ts_ms),
+                evaluation=state.evaluation._replace(changed_ms=0),
                 partitions=tuple(
-                    replace(one, evaluation=one.evaluation._replace(last_ms=0)) for one in state.partitions
+                    replace(one, waiting=None, evaluation=one.evaluation._replace(last_ms=0, changed_ms=0))
+                    for one in state.partitions
                 ),
             )
 
@@ -222,7 +226,8 @@ class LagTracker:
             if late or found.status > Status.WARN:
                 backlogs.append(Backlog(one.lag or 0, rates))
             if before is not None and one.id in last:
-                found = hold(found, last[one.id].evaluation, before.seen_ms, now_ms=now_ms, rules=self._rules)
+                newest = last[one.id].waiting or last[one.id].evaluation
+                found = hold(found, newest, before.seen_ms, now_ms=now_ms, rules=self._rules)
             states.append(
                 PartitionState(
                     topic=one.topic,
@@ -236,7 +241,7 @@ class LagTracker:
                     committed=one.committed,
                 )
             )
-        states += self._unread_partitions(group, last)
+        states = limited([*states, *self._unread_partitions(group, last)], before, now_ms=now_ms, rules=self._rules)
         if any_late:
             late_since_ms = late_since_ms or now_ms
         elif not any(one.stale for one in states):

@@ -8,7 +8,7 @@ import hmac
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from tallystream_dashboards.page.server.password import CONTENT_POLICY, MAX_WAIT_S, Attempts, login_page
 
@@ -33,6 +33,8 @@ MAX_BODY = 4096
 """The maximum size of the login form in bytes."""
 BODY_TIMEOUT_S = 10.0
 """The timeout for the login form, in seconds."""
+QUERY = "!$%&'()*+,/:;=?@"
+"""What a query may have beside letters, digits and `-._~` (RFC 3986, 3.4). A line break would end the header."""
 
 
 class AccessMiddleware:
@@ -124,7 +126,7 @@ class AccessMiddleware:
             await _respond(send, HTTPStatus.UNAUTHORIZED, login_page("That is not the password."))
             return
         # Redirect to the page itself, never to the path of the request: `//host` would be another server.
-        query = scope["query_string"].decode("latin-1")
+        query = quote(scope["query_string"], safe=QUERY)
         secure = "; Secure" if scope["scheme"] == "https" else ""
         cookie = f"{_cookie_name(scope)}={self._signed(str(round(self._clock()) + COOKIE_MAX_AGE_S))}"
         await _respond(

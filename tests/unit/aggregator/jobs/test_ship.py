@@ -1,4 +1,4 @@
-"""How `tallystream ship` starts, and how it runs in a thread, as with `aggregate --store`."""
+"""How `tallystream ship` starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream.process.signals import SignalSafeEvent
-from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.jobs import ship
 from tallystream_aggregator.jobs.ship import ShipSettings
 from tallystream_aggregator.kafka.clients import Cluster
@@ -18,8 +18,6 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 SETTINGS = ShipSettings(
     Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
 )
-
-HEALTH = Health("aggregate", HealthSettings(own_metrics=False))
 
 
 @pytest.mark.parametrize(
@@ -49,31 +47,3 @@ def test_the_settings_of_the_store_are_checked_before_it_asks_for_the_lease(
     assert names[:2] == ["open_sink", "open_sink().setup"]
     assert ("Lease" in names) == (not isinstance(error, ConfigError))
     assert names[-1] == "open_sink().close"
-
-
-def test_it_ships_until_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the block stops it, and waits for it. The aggregator's own stop is not set."""
-    ended: list[bool] = []
-
-    def work(_: ShipSettings, stop: SignalSafeEvent, *, within: Health) -> None:
-        assert within is HEALTH
-        ended.append(stop.wait(30))
-
-    monkeypatch.setattr(ship, "ship", work)
-    stop = SignalSafeEvent()
-    with ship.shipping(SETTINGS, stop, HEALTH):
-        assert ended == []
-    assert ended == [True]
-    assert not stop.is_set()
-
-
-def test_an_error_ends_the_aggregator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong settings of the store stop the block, and are its error."""
-
-    def fail(_: ShipSettings, _stop: SignalSafeEvent, **_kwargs: Health) -> None:
-        raise ConfigError("--store", "local:x", "name another file")
-
-    monkeypatch.setattr(ship, "ship", fail)
-    stop = SignalSafeEvent()
-    with pytest.raises(ConfigError, match="--store"), ship.shipping(SETTINGS, stop, HEALTH):
-        assert stop.wait(30)

@@ -16,7 +16,7 @@ from support.schedules import LONG, in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
 from support.steps import Published, records_of, run
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, pack, storage
-from tallystream_aggregator.table.state import Removed
+from tallystream_aggregator.table.state import Removed, unpack
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8, forget_after_ms=50_000)
@@ -67,6 +67,7 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
+        patch.setattr(storage, "FEW_BYTES", chance.choice([-1, 10, 16_384]))
         are_broken_off = chance.random() < 0.5
         for taken in in_steps(play(schedule), sizes):
             records = records_of(taken)
@@ -143,6 +144,24 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
         sizes = list(map(len, store.entries.values()))
         assert sum(sizes) > ENTRY_BYTES
         assert max(sizes) < 1.2 * ENTRY_BYTES
+    assert whole(loaded(store).table.state) == whole(stored.table.state)
+
+
+@pytest.mark.parametrize(("metrics", "lives"), [(10, [8]), (1_000, [1] * 8)])
+def test_small_lives_of_an_instance_are_packed_together(
+    metrics: int, lives: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a process that exports OTLP are. Large ones may be in an entry each, as no entry is much too large."""
+    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
+    store, stored = Batch(0), new()
+    listed = [{"name": f"n.{number}", "type": "counter", "count": 1} for number in range(metrics)]
+    for life in range(8):
+        one = snapshot(life, 1)
+        value = msgspec.json.encode(msgspec.json.decode(one.value or b"") | {"metrics": listed})
+        run(stored.table, [one._replace(key=b"app", value=value)])
+    stored.save(store)
+    in_entries = [sum(map(len, unpack(entry).lives.values())) for _, entry in sorted(store.entries.items())]
+    assert list(filter(None, in_entries)) == lives
     assert whole(loaded(store).table.state) == whole(stored.table.state)
 
 
