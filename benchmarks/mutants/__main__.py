@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="so many run at once; default 2")
     parser.add_argument("--pause", type=Path, default=BUILD / "pause", help="no mutant starts while this file exists")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what runs is ended, too
     os.chdir(ROOT)
     BUILD.mkdir(parents=True, exist_ok=True)
     sys.pycache_prefix, sys.dont_write_bytecode = str(BUILD / "bytecode"), False

@@ -117,7 +117,11 @@ def note_tests(name: str, tests: list[Path], sources: Sequence[Path]) -> dict[st
     output, notes = BUILD / f"{name}.txt", BUILD / f"{name}.json"
     changed = max(file.stat().st_mtime for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
     if not notes.exists() or notes.stat().st_mtime < changed:
-        _, status = os.waitpid(_start(output, list(map(str, tests)), _Notes(sources, notes)), 0)
+        pid = _start(output, list(map(str, tests)), _Notes(sources, notes))
+        try:
+            _, status = os.waitpid(pid, 0)
+        finally:
+            _end(pid)
         if status:
             sys.exit(f"{name}: the tests fail without an error, see {output}")
     noted = json.loads(notes.read_text(encoding="utf-8"))
@@ -153,7 +157,7 @@ def judge(mutants: list[Mutant], tests: dict[str, Noted], jobs: int, pause: Path
 
 
 def _end(pid: int) -> None:
-    """End a process that was started for a mutant, and what its tests have started."""
+    """End a process that runs tests, and what its tests have started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -171,12 +175,13 @@ def _start(output: Path, arguments: list[str], plugin: _Examples, mutant: Mutant
         return pid
     code = 99
     try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.nice(max(0, 15 - os.nice(0)))
         written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(written, 1)
         os.dup2(written, 2)
         if mutant is not None:
-            os.setsid()
             _load(mutant)
         code = pytest.main([*OPTIONS, *arguments], [plugin])
     except BaseException:  # noqa: BLE001  # the process is a fork, which must not return

@@ -286,7 +286,7 @@ def _replace_row(rows: LifeRows, life: Life, snapshot: Snapshot, number: int, fo
         rows.sums.replace_current(life, (number,), [(row.values, row.sketch)], [(merged, sketch)])
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merged
         return None
-    fell = snapshot.seq > row.seq and count_falls(kind, row.values, values)
+    fell = count_falls(kind, row.values, values)  # of a stale snapshot, nobody is told
     if fell or (snapshot.seq <= row.seq and not count_falls(kind, values, row.values)):
         seq, sketch, merged = row.seq, row.sketch, merge_values(kind, values, row.values)
     else:

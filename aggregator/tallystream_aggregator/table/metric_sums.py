@@ -250,7 +250,6 @@ class MetricSums:
             for number, changes in zip(numbers, zip(*waiting, strict=True), strict=True):
                 self[number].replace_all(changes)
         for layout, replacements in self._replacements.items():
-            self._changed.update(layout.distributions)
             replacements.apply([self[number] for number in layout.distributions])
         self._replacements = {}
         self._waiting.clear()

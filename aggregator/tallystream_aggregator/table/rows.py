@@ -220,10 +220,10 @@ class RowRecords:
             found.omitted = len(numbers)
         elif numbers:
             found.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # written as it is
-            if rows and (older := {number: row.seq for number, row in rows.items() if row.seq != seq}):
+            if older := {number: row.seq for number, row in rows.items() if row.seq != seq}:
                 found.older = {at: older[number] for at, number in enumerate(numbers) if number in older}
             if not life.life:
-                found.last = [int(rows[number].values[1] or 0) for number in numbers]
+                found.last = [rows[number].values[1] for number in numbers]  # type: ignore[misc]  # whole numbers
         return TableRecord(_life_key(life, part), found)
 
     def _block_json(self, life: Life, part: int, block: Block, layout: Layout) -> bytes:

@@ -251,7 +251,8 @@ class Life:
         is_above = main_count(values) > main_count(base)
         rest: dict[str, Any] = {}  # without the sketch, which has the earlier values, too
         if kind == "buckets":
-            less = [one - other for one, other in zip(counts_of(values) or (), counts_of(base) or (), strict=True)]
+            pairs = zip(counts_of(values), counts_of(base), strict=True)  # type: ignore[arg-type]  # those of records
+            less = [one - other for one, other in pairs]
             rest["counts"] = [0] * len(less) if not is_above else None if min(less) < 0 else less
         for name in ADDED[kind][0] if kind != "buckets" else ("count",):
             pair = getattr(values, name), getattr(base, name)

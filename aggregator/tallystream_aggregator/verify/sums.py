@@ -87,7 +87,7 @@ def _add(numbers: list[Any]) -> Any:
 def _all_bins(rows: list[Row]) -> sketches.Bins:
     bins: Counter[tuple[int, int, int]] = Counter()
     for row in rows:
-        bins.update(row.bins or {})
+        bins.update(row.bins)
         sketch = getattr(row.values, "sketch", None)
         if sketch is not None:
             bins.update(sketches.bins_of(sketch))

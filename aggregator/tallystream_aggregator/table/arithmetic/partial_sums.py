@@ -228,7 +228,9 @@ class PartialSum:
             else:
                 terms, integers, floats, units = found  # type: ignore[misc]
                 cell.merge(ExactSum(terms, int(integers, 16), floats, int(units, 16)))  # type: ignore[arg-type]
-        if partial.merged is not None and sketch is not None:
+        if sketch is not None:
+            if partial.merged is None:
+                raise ValueError(f"a {kind} has no sketch")
             sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
             for scale, sign, runs in sides:

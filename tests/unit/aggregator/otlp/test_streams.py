@@ -236,16 +236,24 @@ def summed(*values: bytes, partitions: int = 1) -> dict[tuple[str, str], dict[st
     return found
 
 
-def test_a_collector_that_scrapes_and_restarts_counts_nothing_twice() -> None:
+@pytest.mark.parametrize("names", [["requests"], ["errors", "requests"]])
+def test_a_collector_that_scrapes_and_restarts_counts_nothing_twice(names: list[str]) -> None:
     """The processor metric_start_time begins a new stream at the first scrape after the restart, at the target's count.
 
     What was counted before the first Collector, and while there was none, is in no stream.
     """
-    began = [at(0, 0, 0), at(1000, 0, 10), at(1010, 0, 20)]
-    restarted = [at(1010, 30, 30), at(1015, 30, 40)]
-    assert summed(*began, *restarted) == {("counter", "requests"): {"count": 1015}}
-    assert summed(at(1000, 10, 10), at(1010, 10, 20), *restarted) == {("counter", "requests"): {"count": 15}}
-    assert summed(at(1010.5, 30, 30), at(1015.5, 30, 40)) == {("float_counter", "requests"): {"sum": 5.0}}
+
+    def points(*of: tuple[float, float, float]) -> list[bytes]:
+        return [at(*one, names) for one in of]
+
+    def sums(kind: str, **fields: Any) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(kind, name): fields for name in names}
+
+    began = points((0, 0, 0), (1000, 0, 10), (1010, 0, 20))
+    restarted = points((1010, 30, 30), (1015, 30, 40))
+    assert summed(*began, *restarted) == sums("counter", count=1015)
+    assert summed(*points((1000, 10, 10), (1010, 10, 20)), *restarted) == sums("counter", count=15)
+    assert summed(*points((1010.5, 30, 30), (1015.5, 30, 40))) == sums("float_counter", sum=5.0)
 
 
 def test_a_target_that_restarts_is_counted_from_0() -> None:

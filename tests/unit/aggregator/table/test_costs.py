@@ -23,6 +23,7 @@ from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings, apply
+from tallystream_aggregator.table.arithmetic.exact_sum import total_units, units
 from tallystream_aggregator.table.records import decode
 from tallystream_aggregator.table.records.decode import clock_value
 
@@ -175,6 +176,24 @@ def test_forgetting_a_metric_by_app_type_or_tags_costs_what_it_removes(what: byt
     assert_same(work(few, forget), work(many, forget))
 
 
+def test_an_instance_costs_the_same_whatever_counters_it_has() -> None:
+    """A further one in a step costs as much with many counters as with few: to report, end, return and fall silent."""
+
+    def costs(counters: int, instances: int) -> list[int]:
+        names = [f"n{n}" for n in range(counters)]
+        table, spent = table_of([record(0, snapshot(0, *names), "first")]), list[int]()
+        for seq, final in enumerate((False, False, True, False), start=1):
+            value = snapshot(1, *names, seq=seq, final=final)
+            spent.append(work(table, *(record(n, value, f"app-{n}") for n in range(instances))))
+        late_ms = BEGIN_MS + 1_000_000
+        spent.append(work(table, record(1, b"{}", "other", at_ms=late_ms)))  # all fall silent
+        return spent
+
+    few, more, many, more_many = (costs(counters, number) for counters in (FEW, MANY) for number in (10, 20))
+    for case in zip(few[1:], more[1:], many[1:], more_many[1:], strict=True):  # a new life's metrics are looked up
+        assert_same(case[1] - case[0], case[3] - case[2])
+
+
 def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     """It is found again among the lives that have the metric."""
 
@@ -184,6 +203,26 @@ def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
 
     lower = record(NEXT, snapshot(NEXT, "g", seq=10, kind="gauge").replace(b'"value": 10', b'"value": 1'))
     assert_same(work(table(FEW), lower), work(table(MANY), lower))
+
+
+def test_an_extreme_that_falls_is_found_once() -> None:
+    """The next value costs the same whatever lives have the metric."""
+
+    def cost(number: int) -> int:
+        others = (record(n, snapshot(n, "g", seq=n, kind="gauge"), f"app-{n}") for n in range(1, number))
+        table, first = table_of(others), snapshot(0, "g", kind="gauge").replace(b'"value": 1', b'"value": 1000')
+        values = [first.replace(b'"seq": 1', b'"seq": %d' % seq).replace(b"1000", b"%d" % seq) for seq in (3, 4)]
+        return [work(table, record(number + n, value)) for n, value in enumerate([first, *values])][-1]
+
+    assert_same(cost(FEW), cost(MANY))
+
+
+def test_floats_are_added_up_together() -> None:
+    """In a few lines for any number of them, unless their sum is beyond the range of floats."""
+    values = [0.1, 1e300, -1e-300, 7.0] * 250
+    assert total_units(values) == sum(map(units, values))
+    assert lines_run(lambda: total_units(values)) < 50
+    assert total_units([1e308] * 9) == 9 * units(1e308)
 
 
 @pytest.mark.parametrize("kind", ["living", "final", "incomplete"])

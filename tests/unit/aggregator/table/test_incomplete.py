@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from support import otlp
 from support.steps import BEGIN_MS, Topic, counter, gauge, run
 from support.work import lines_run
-from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.times import DAY_MS
+from tallystream_aggregator.verify.replay import Replay
 
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
@@ -56,6 +61,43 @@ def test_a_new_stream_is_a_restart_if_it_begins_after_all_points(begin_s: int, r
     run(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)])
     changes = run(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))])
     assert [event.kind for event in changes.events] == ["restart"] * restarts
+
+
+@pytest.mark.parametrize("begins_complete", [True, False])
+def test_a_life_of_the_other_form_is_a_restart(*, begins_complete: bool) -> None:
+    """An instance that changes between a reporter with complete snapshots and one with incomplete ones."""
+    topic = Topic()
+    for number, complete in enumerate((begins_complete, not begins_complete)):
+        begin_ms = BEGIN_MS + number
+        topic.snapshot(counter(1), life=new_ulid(begin_ms), seq=begin_ms * 1_000_000 + 1, complete=complete, at=number)
+    assert topic.kinds() == ["restart"]
+
+
+@pytest.mark.parametrize(("early_ns", "restarts"), [(0, 1), (1, 0), (60 * 10**9 - 1, 0), (60 * 10**9, 1)])
+def test_a_stream_may_begin_up_to_a_minute_after_its_first_point(early_ns: int, restarts: int) -> None:
+    """It then began at that point, here not after the last one of the other stream. Verify says the same."""
+    topic, replay, later_ms = Topic(), Replay(), BEGIN_MS + 100_000
+    for begin_ms, seq in ((BEGIN_MS, later_ms * 10**6 - 1), (later_ms, later_ms * 10**6 - early_ns)):
+        life = {"life": new_ulid(begin_ms), "seq": seq, "prev": BEGIN_MS, "complete": False}
+        topic.snapshot(counter(1), at=100_000, **life)
+        header = {"app": "shop", "part": 0, "ts": 0, "every_ms": 1000, "final": False, "metrics": [counter(1)]}
+        assert replay.apply("metrics:0", later_ms, b"app-1", json.dumps(header | life).encode()) == []
+    assert topic.kinds() == ["restart"] * restarts
+    assert [event[0] for event in replay.noted.events] == ["restart"] * restarts
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_a_stream_after_all_others_are_forgotten_is_no_restart(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one beside a counter of the short form, which has no begin and is never forgotten."""
+    monkeypatch.setattr(lives, "FEW_LIVES", few)
+    topic = Topic().append(b"app-1", b'{"name":"short","value":1}')
+    for at in (0, 8 * DAY_MS):
+        topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at)
+        begin_ms = BEGIN_MS + at
+        life = {"life": new_ulid(begin_ms), "seq": begin_ms * 1_000_000 + 1, "prev": begin_ms, "complete": False}
+        topic.snapshot(counter(1), app="default", at=at, **life)
+        assert topic.kinds() == []
+    assert topic.table.state.forgotten == 1
 
 
 def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from support.schedules import in_steps, play_steadily, schedules, step_sizes
 from support.steps import BEGIN_MS, FIRST, SECOND, Published, Topic, apply, counter, gauge, publish, records_of
 from tallystream.metrics.sketch import Sketch
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings, layouts
 from tallystream_aggregator.table.arithmetic.values import stored
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.rows import LifeRow
@@ -112,6 +113,15 @@ def test_the_first_snapshot_of_a_life_is_a_block_at_once() -> None:
         (6, 2, 2),
         (9, 2, 2),
     ]
+
+
+def test_the_layouts_that_are_kept_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an instance whose snapshots have ever other metrics would fill the memory."""
+    monkeypatch.setattr(layouts, "MAX_BYTES", 10_000)
+    topic = Topic(TableSettings(max_metrics=1_000))
+    for seq in range(1, 101):
+        topic.snapshot(counter(seq, f"a{seq}"), counter(seq, f"b{seq}"), seq=seq, at=seq)
+    assert len(topic.table._rows.layouts._layouts) <= 20
 
 
 def only_life(topic: Topic) -> Life:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.buckets import buckets
 from support.fuzz import examples
 from support.kept import require_as_new
 from support.schedules import LONG, in_steps, play, schedules, step_sizes
-from support.steps import Topic, records_of, run
-from tallystream_aggregator.table import State, Table, TableSettings, lives, metric_sums, pack, unpack
+from support.steps import BEGIN_MS, Topic, counter, gauge, records_of, run
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, metric_sums, pack, unpack
 from tallystream_aggregator.table.rows import LifeRow
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
@@ -41,6 +45,48 @@ def test_many_lives_and_many_changes_do_the_same_as_few(schedule: list[int], siz
         one, other = ({row.key: row.value() for row in each.rows} for each in found)
         assert one == other
         assert found[0]._replace(rows=[]) == found[1]._replace(rows=[])
+
+
+LIVES = [new_ulid(BEGIN_MS + number) for number in range(3)]
+TIMER: dict[str, Any] = {"type": "timer", "name": "t", "sum": 1.0, "min": 1.0, "max": 1.0, "m1_rate": 1.0}
+SNAPSHOTS = st.tuples(
+    st.integers(0, 2),  # the life
+    st.sampled_from(["a", "ab", "ab", "abt", "abt", "abT", "g", "ag", "", None]),  # its metrics, or a tombstone
+    st.sampled_from([0, 0, 0, 1_000, 4_000]),  # the time since the last record; a life falls silent after 3 s
+    st.booleans(),  # final
+    st.booleans(),  # the last record of its step
+)
+RETURNS = [(0, "a", 0, False, True), (1, "ab", 0, True, True), (0, "a", 0, True, False), (1, "ab", 0, False, True)]
+"""One life ends, and the other returns in one step."""
+
+NO_SKETCH = [(0, names, 0, False, True) for names in ("abt", "abt", "abt", "abT", None)]
+"""The columns of a timer become a row."""
+
+
+@examples(200)
+@example(RETURNS, 100)
+@example(NO_SKETCH, 100)
+@given(st.lists(SNAPSHOTS, max_size=10), st.sampled_from([0, 100]))
+def test_lives_of_an_instance_that_change_in_one_step_are_counted_as_by_a_new_table(
+    drawn: list[tuple[int, str | None, int, bool, bool]], few: int
+) -> None:
+    """They begin, end, fall silent, return and are removed together, with the same metrics in blocks or in rows."""
+    table, at, records = Table(State()), BEGIN_MS, list[Record]()
+    for seq, (life, names, later_ms, final, ends_step) in enumerate(drawn, 1):
+        at += later_ms
+        timer = TIMER | {"count": seq}
+        kinds = {"g": gauge(seq), "T": timer, "t": timer | {"sketch": {"scale": 5, "positive": buckets(0, seq)}}}
+        metrics = [kinds.get(name) or counter(seq, name) for name in names or ""]
+        header = {"app": "a", "life": LIVES[life], "part": 0, "ts": 0, "every_ms": 1000, "final": final, "seq": seq}
+        value = None if names is None else json.dumps({**header, "metrics": metrics}).encode()
+        records.append(Record("metrics", 0, seq, at, b"i", value))
+        if ends_step or seq == len(drawn):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(lives, "FEW_LIVES", few)
+                patch.setattr(metric_sums, "FEW_LIVES", few)
+                run(table, records)
+                require_as_new(table)
+            records = []
 
 
 @pytest.mark.parametrize("final", [False, True])

@@ -15,7 +15,7 @@ from support.fuzz import examples
 from support.schedules import LONG, in_steps, play, schedules, step_sizes
 from support.simulation.checkpoints import Batch
 from support.steps import Published, records_of, run
-from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, storage
+from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, pack, storage
 from tallystream_aggregator.table.state import Removed, unpack
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
@@ -123,6 +123,16 @@ def test_only_what_has_changed_is_stored(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < stored.size - before < before / 100
     assert stored.size == sum(map(len, store.entries.values()))
     assert len(loaded(store).table.state.lives) == 1001
+
+
+def test_what_changes_in_every_epoch_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If nearly all instances change, the log is copied, so it is no larger than the table."""
+    monkeypatch.setattr(storage, "COPY_FLOOR", 0)
+    store, stored = Batch(0), new()
+    for seq in range(1, 5):
+        run(stored.table, (snapshot(number, seq, seq=seq) for number in range(seq > 1, 20)))
+        stored.save(store)
+        assert stored.size < 1.5 * len(pack(stored.table.state))
 
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:

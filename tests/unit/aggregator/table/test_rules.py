@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.steps import BEGIN_MS, SECOND, Published, Topic, counter, gauge
+from support.steps import BEGIN_MS, SECOND, Published, Topic, counter, gauge, publish, run
 from tallystream.record import MAX_COUNT
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, StateError, Table, TableSettings, pack, unpack
@@ -217,6 +217,35 @@ def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:
     """A value that is lower than the one before is a restart: 5, 7, 2 add up to 7 + 2."""
     topic = Topic().short(5).short(7).short(2)
     assert (topic.sum().app, topic.sum().count, topic.kinds()) == ("default", 9, ["restart"])
+
+
+def test_the_short_form_falls_silent_after_three_minutes() -> None:
+    """Its interval is unknown, and taken to be a minute."""
+    topic = Topic().short(5)
+    for at, lives in ((179_999, 1), (180_000, 0)):
+        topic.append(CLOCK_KEY, clock_value(BEGIN_MS + at), at)
+        topic.table.publish_all()
+        assert publish(topic.table).totals[0].lives == lives
+
+
+def test_the_dead_letters_of_a_record_quote_8_kib_in_all() -> None:
+    """Of the metrics as well as of the record. Its place tells the rest."""
+    bad = [{"type": "counter", "name": "n" * 3_000, "count": 1}] * 4
+    topic = Topic().snapshot(*bad)
+    assert len(topic.changes.dead) == 4
+    assert sum(len(letter.metric or "") for letter in topic.changes.dead) == 8_192
+    topic.append(b"app-1", b"[" * 10_000)
+    assert [len(letter.record.value or b"") for letter in topic.changes.dead] == [8_192]
+
+
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
+    """In every form. A byte more is refused."""
+    values = [b'{"name":"n","value":1}', b'{"v":1,"forget":{}}', b'{"resourceMetrics":[]}']
+    for topic, value in zip(("metrics", "metrics", "otlp"), values, strict=True):
+        table = Table(State(), TableSettings(max_record_bytes=len(value) + spare, otlp_topics=("otlp",)))
+        letters = run(table, [Record(topic, 0, 0, BEGIN_MS, b"app-1", value)]).dead
+        assert [letter.reason.startswith("limit: the record has") for letter in letters] == [True] * -spare
 
 
 def test_every_truncation_of_a_state_is_refused() -> None:

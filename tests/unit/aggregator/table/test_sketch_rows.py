@@ -8,19 +8,23 @@ from collections import Counter
 from typing import Any, Literal
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
+from support.kept import require_as_new
 from support.steps import BEGIN_MS, Topic, counter, gauge
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.arithmetic.distributions import Columns
+from tallystream_aggregator.table.arithmetic.distributions import Columns, Distributions, Replacements
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum
 from tallystream_aggregator.table.arithmetic.sketch_rows import Grids
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, checked_sketch
+from tallystream_aggregator.table.arithmetic.values import stored_values
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -215,9 +219,95 @@ def test_columns_have_the_values_and_sketches_of_the_record(drawn: list[tuple[li
         assert sketch == metric.sketch
 
 
+KINDS = ["histogram", "timer"]
+MORE = st.tuples(st.floats(0.01, 100), st.integers(0, 2))  # a value, and zeros
+CHANGES = st.tuples(st.integers(0, 2), MORE, MORE, st.sampled_from(["living", "living", "silent", "apply"]))
+
+
+@examples(100)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=12))
+def test_distributions_that_are_replaced_together_add_up_as_one_by_one(
+    changes: list[tuple[int, tuple[float, int], tuple[float, int], str]],
+) -> None:
+    """The ranges of their sketches grow meanwhile. Lives fall silent and return, which changes their rates."""
+    columns, held = Columns(KINDS), dict[int, tuple[Distributions, list[Contribution]]]()
+    together, one_by_one = ([PartialSum(kind) for kind in KINDS] for _ in range(2))
+    replacements, values = Replacements(columns), {life: ([1.0], [1.0]) for life, *_ in changes}
+    for life, *more, what in changes:
+        metrics = []
+        for kind, of, (value, zeros) in zip(KINDS, values[life], more, strict=True):
+            of += [value, *[0.0] * zeros]
+            rate = {"m1_rate": value} if kind == "timer" else {}
+            metrics.append(msgspec.structs.replace(made(of, kind), **rate))
+        new = columns.read(metrics)
+        assert new is not None
+        old, before = held.get(life, (None, [None, None]))
+        if old is not None and not before[0].current:
+            replacements.set_living(old, living=True)
+        replacements.replace(old, new, living=True)
+        if what == "silent":
+            replacements.set_living(new, living=False)
+        after = [Contribution(stored_values(one), what != "silent", one.sketch) for one in metrics]
+        for partial, *both in zip(one_by_one, before, after, strict=True):
+            partial.replace(*both)
+        held[life] = new, after
+        if what == "apply":
+            replacements.apply(together)
+            replacements = Replacements(columns)
+    replacements.apply(together)
+    for partial, expected in zip(together, one_by_one, strict=True):
+        *_, (_, *cells), sketch = partial.stored()
+        *_, (_, *expected_cells), expected_sketch = expected.stored()
+        assert (cells, sketch) == (expected_cells, expected_sketch)
+
+
+def test_snapshots_share_a_grid_until_their_values_leave_it() -> None:
+    """Otherwise each snapshot would keep the ranges of its sketches."""
+    grids, found = Grids(), []
+    for values in ([1.0], [1.0, 1.1], [1.1] * 9, [1.0, 9.0], [1.0]):
+        row = grids.row([made(values).sketch])
+        assert row is not None
+        found.append(row[0])
+    assert [grid is found[0] for grid in found] == [True, True, True, False, False]
+    assert found[-1] is found[-2]
+
+
+def test_lives_share_what_their_snapshots_have_in_common() -> None:
+    """The list of metrics and the ranges of sketches are kept once, also in a table that was loaded."""
+    topic = Topic()
+    for number, life in enumerate(LIVES):
+        for seq in (1, 2, 3):
+            metrics = [counter(seq, "a"), counter(seq, "b"), histogram([1.0] * seq)]
+            topic.snapshot(*metrics, key=f"app-{number}".encode(), life=life, seq=seq)
+    for table in (topic.table, Table(unpack(pack(topic.table.state)))):
+        blocks = [life.blocks[0] for lives in table.state.lives.values() for life in lives.values()]
+        assert len(blocks) == len(LIVES)
+        assert len({id(block.metrics) for block in blocks}) == 1
+        assert len({id(block.distributions.grid) for block in blocks if block.distributions}) == 1
+
+
+def test_few_grids_are_kept() -> None:
+    """Snapshots may have any scale, and counts of any width."""
+    grids = Grids()
+    for scale in range(20):
+        run = record.Buckets(offset=0, width=1, counts=b"\x01" * 300)
+        assert grids.row([record.Sketch(scale=scale, positive=(run,))]) is not None
+        assert len(grids._newest) <= 4
+        assert len(grids._known) <= 4
+
+
 def test_a_row_takes_no_memory_for_buckets_far_apart() -> None:
     """A sketch that spans thousands of buckets with a few values is added up by itself."""
     assert Grids().row([made([1.0, 2.0 ** (MAX_BUCKETS / 32 - 2)]).sketch]) is None
+
+
+@pytest.mark.parametrize(("width", "number", "fits"), [(4, 100, True), (8, 100, False), (1, MAX_BUCKETS + 1, False)])
+def test_a_row_has_no_counts_of_eight_bytes_and_no_more_buckets_than_a_sketch_may_have(
+    width: Literal[1, 4, 8], number: int, fits: bool
+) -> None:
+    """Their sums could exceed 64 bits, and such a sketch is refused by itself."""
+    run = record.Buckets(offset=0, width=width, counts=(1).to_bytes(width, "little") * number)
+    assert (Grids().row([record.Sketch(scale=5, positive=(run,))]) is not None) == fits
 
 
 LATENCIES = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([0.0, 0.25, 4.0]))
@@ -259,6 +349,7 @@ def test_columns_change_nothing_that_is_published(
             records.append(Record("metrics", 0, offset, clock_ms, *of, clock_ms))
         assert written(with_columns, records, as_rows=False) == written(with_rows, records, as_rows=True)
         assert with_columns._rows.size._used == with_rows._rows.size._used
+        require_as_new(with_columns)
         with_columns = Table(unpack(pack(with_columns.state)))
         assert with_columns._rows.size._used == with_rows._rows.size._used
     for table in (with_columns, with_rows):

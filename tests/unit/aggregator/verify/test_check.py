@@ -128,6 +128,7 @@ def test_the_sketch_of_a_sum_is_compared_by_its_buckets() -> None:
     assert differing(sketch=sketch | {"positive": [*buckets(-1, 0, 1, width=4), *buckets(3, 2, 0)]}) == []
     for wrong in (
         sketch | {"positive": buckets(0, 1, 0, 2)},
+        sketch | {"positive": [*buckets(3, 2), *buckets(0, 1)]},  # no sketch: its buckets do not rise
         sketch | {"zero_count": 0},
         sketch | {"scale": 5},
         {"scale": 6},

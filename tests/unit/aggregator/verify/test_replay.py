@@ -26,7 +26,7 @@ from tallystream import MetricRegistry, record
 from tallystream.kafka.life import LifeHistory
 from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
-from tallystream_aggregator.table import State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
 from tallystream_aggregator.table.limits import size_of_metric, size_of_row
 from tallystream_aggregator.verify import sketches
@@ -91,6 +91,39 @@ def test_metrics_beyond_the_limit_are_refused_after_a_snapshot_without_them() ->
     metrics = [counter(1, name) for name in "abc"]
     assert add(replay, *metrics[:2]) == []
     assert len(add(replay, *metrics, seq=2)) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_names_and_tags_of_a_life_have_256_bytes_for_each_metric(more: int) -> None:
+    """A byte more is refused, as by the table."""
+    settings, texts = Settings(max_metrics=2), (254, 254 + more)
+    metrics = [counter(1, name) | {"tags": {"t": "x" * size}} for name, size in zip("ab", texts, strict=True)]
+    replay, table = Replay(settings), Table(State(), TableSettings(max_metrics=2))
+    assert add(replay, *metrics) == ["too many bytes of metrics per life"] * more
+    value = json.dumps({**HEADER, "metrics": metrics}).encode()
+    assert len(run(table, [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)]).dead) == more
+
+
+SKETCH = {"scale": 0, "positive": buckets(0, 2)}
+REFUSED = {
+    "counter": ({"count": 2}, {"count": 1}, "the count falls"),
+    "histogram": ({"count": 2, "sum": 1.0, "sketch": SKETCH}, {"count": 3}, "the sketch has another number of values"),
+    "meter": ({"count": 2}, {"count": 1}, "the count falls"),
+    "gauge": ({"value": 2}, {"value": 10**400}, "int too large to convert to float"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_of_a_snapshot_is_refused_after_others_of_the_same_metrics(kind: str) -> None:
+    """The other metrics of the snapshot count."""
+    replay, (fields, refused, reason) = Replay(), REFUSED[kind]
+    metric = {"type": kind, "name": "n", **fields}
+    for seq in (1, 2):
+        assert add(replay, counter(seq, "other"), metric, seq=seq) == []
+    before = sum_of(replay)
+    assert add(replay, counter(3, "other"), metric | refused, seq=3) == [reason]
+    assert sum_of(replay, "other")["count"] == 3
+    assert sum_of(replay).get("count") == before.get("count")
 
 
 def test_forgotten_lives_are_kept_as_one() -> None:

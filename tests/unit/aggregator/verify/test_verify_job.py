@@ -90,6 +90,7 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     advance.change(Change(({ZERO: 3},), 2, 1, 1 << 20))
     assert dict(advance.letters) == {(ZERO, 1): 1}
     assert replay.sums()[counter]["count"] == 2
+    advance.change(Change(({ZERO: 4},), 2, 2, 1 << 20))  # other settings of the same shards
     advance.finish([{ZERO: 4}] * 2)
     assert dict(advance.letters) == {(ZERO, 1): 1}
     assert replay.sums()[counter]["count"] == 0
@@ -109,6 +110,26 @@ def test_a_ledger_that_begins_in_the_middle_of_a_table_has_the_shards_of_its_beg
         assert (advance.records, dict(advance.letters)) == (4, {})
         assert replay.sums()["shop", "counter", "n", ()]["count"] == 4
     assert found == {0: 1, 1: 3}
+
+
+def test_a_shard_that_has_not_read_a_partition_has_none_of_its_records() -> None:
+    """Its positions lack the partition. It reads the records later, which others have read before."""
+    key = next(b"app-%d" % n for n in range(9) if crc32(b"app-%d" % n) % 2 == 0)
+    replay = Replay()
+    advance = Advance(replay, {}, {ONE: iter([(0, BEGIN_MS, key, snapshot(1))])})
+    advance.finish([{}, {ONE: 1}])
+    assert ("shop", "counter", "n", ()) not in replay.sums()
+    advance.finish([{ONE: 1}] * 2)
+    assert replay.sums()["shop", "counter", "n", ()]["count"] == 1
+
+
+def test_progress_is_told_while_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time with the number of records so far."""
+    monkeypatch.setattr("tallystream_aggregator.verify.advance.PROGRESS_EVERY", 2)
+    told: list[int] = []
+    records = iter([(n, BEGIN_MS + n, b"app-1", snapshot(1 + n)) for n in range(5)])
+    Advance(Replay(), {}, {ZERO: records}, told.append).finish([{ZERO: 5}])
+    assert told == [2, 4]
 
 
 # Topics.
@@ -147,6 +168,22 @@ def test_a_transaction_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyP
     broker: Any = Partition(7, [3])
     with pytest.raises(TallystreamError, match=r"^metrics-dead:0: a transaction has been open for 0 s\.$"):
         settled(broker, DEAD)
+
+
+@pytest.mark.parametrize(("partitions", "kilobytes"), [(1, 8192), (8, 1024), (100, 256)])
+def test_partitions_share_the_memory_of_one(partitions: int, kilobytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many have a little more, so that each is read in large parts."""
+    direct, options = Direct(partitions=partitions), list[dict[str, str]]()
+    direct.cluster.create(TOPICS.ledger, 1)
+    for partition in range(partitions):
+        direct.feed(1, place=Place(TOPICS.metrics, partition))
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    monkeypatch.setattr(job, "KafkaBroker", lambda of, *_: options.append(of) or direct.broker)
+    monkeypatch.setattr(job, "check_login", lambda _: None)
+    assert job.run(Cluster("memory")).differences == []
+    (limits,) = [of for of in options if "queued.max.messages.kbytes" in of]
+    assert limits["queued.max.messages.kbytes"] == str(kilobytes)
+    assert limits["fetch.message.max.bytes"] == str(1024 * kilobytes)
 
 
 @pytest.mark.parametrize("written", [0, 1, 5])
