@@ -136,7 +136,7 @@ class Table:
     def rows(self) -> list[TableRecord]:
         """Return the rows that changed since the last call, and clear them."""
         rows = self._rows.records.pop()
-        if not self._shard_row_changed:
+        if not rows and not self._shard_row_changed:
             return []
         self._shard_row_changed = False
         return [*rows, shard_row(self.state, self._rows.lives.counts())]
