@@ -168,6 +168,7 @@ def _lag(settings: AggregateSettings, port: int, address: str) -> Callable[[Sign
         store=store,
         bootstrap_servers=cluster.bootstrap_servers,
         http_port=port,
+        port_option="--lag-port",
         http_address=address,
         options=cluster.kafka,
     )

@@ -75,8 +75,6 @@ def _shown(
         if now.status is before.status or (_may_change(before, now_ms, rules) and not none_changes):
             changed = changed_ms(now.status, before, now_ms)
             shown[name] = now if changed == now.changed_ms else now._replace(changed_ms=changed)
-        elif _is_none_yet(before):
-            shown[name] = before._replace(reason=now.reason)
         else:
             reason = _WAITS.format(now.reason, now.status.name, rules.window_s)
             shown[name] = Evaluation(before.status, reason, notable=True, changed_ms=before.changed_ms)

@@ -138,7 +138,10 @@ def group_state(
         late_since_ms=late_since_ms,
         stale=bool(stale),
     )
-    reasons = [state.evaluation.reason]
+    reasons = [evaluation.reason]
+    waits = [one for one in states if one.waiting is not None and _is_worse(one.waiting, evaluation)]
+    if waits and (first := waits[0]).evaluation.reason not in evaluation.reason:
+        reasons.append(f"{first.name}: {first.evaluation.reason}")
     if stale:
         reasons.append(_not_read([one.name for one in stale]))
     if state.unknown_partitions and lag is not None:
@@ -162,6 +165,10 @@ def limited(
         one if now is one.evaluation else replace(one, evaluation=now, waiting=_waiting(one.evaluation, now))
         for one, now in zip(states, shown.values(), strict=True)
     ]
+
+
+def _is_worse(waiting: Evaluation, group: Evaluation) -> bool:
+    return min(waiting.status, Status.ERR) > max(group.status, Status.NOTFOUND)
 
 
 def _waiting(found: Evaluation, shown: Evaluation) -> Evaluation | None:
@@ -203,8 +210,14 @@ def mark_partition_stale(state: PartitionState) -> PartitionState:
     """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
-    evaluation = state.evaluation._replace(reason=STALE + state.evaluation.reason)
-    return replace(state, evaluation=evaluation, rates=None, stale=True)
+    evaluation, waiting = state.evaluation, state.waiting
+    return replace(
+        state,
+        evaluation=evaluation._replace(reason=STALE + evaluation.reason),
+        waiting=None if waiting is None else waiting._replace(reason=STALE + waiting.reason),
+        rates=None,
+        stale=True,
+    )
 
 
 def unread_partition(topic: str, partition: int) -> PartitionState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,7 +17,9 @@ from support import reference
 from support.commands import call
 from support.guides import ROOT
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.jobs import forget
+from tallystream_aggregator.jobs.aggregate import job
 from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli import main, options
 from tallystream_dashboards.exit_codes import BAD, GOOD, INTERRUPTED, UNKNOWN, UNUSABLE
@@ -154,6 +157,18 @@ def test_an_invalid_setting_is_one_sentence(
     assert output == ""
     assert error.startswith(sentence)
     assert error.count("\n") == 1
+
+
+def test_the_error_of_a_lag_port_in_use_names_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The aggregator's --http-port is another one."""
+    monkeypatch.setattr(job, "run", lambda _, lag: lag(SignalSafeEvent()))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = f"aggregate --checkpoint c --store local:{tmp_path / 'store.db'} --lag-port {port}"
+        assert call(monkeypatch, *line.split()) == 2
+    assert f"--lag-port: {port} can't be used; it can't be listened on at 127" in capsys.readouterr().err
 
 
 MISSPELLED = [

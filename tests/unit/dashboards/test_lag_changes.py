@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.offsets import GroupOffsets
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
@@ -190,6 +191,52 @@ def test_what_waits_is_shown_although_it_has_ended() -> None:
     went_back = "The committed offset went back from 1,040 to 1,015."
     assert reasons[65] == f"{went_back} That is REWIND, but a status of this group changed in the last 40 s."
     assert reasons[95] == f"{went_back} Now: The lag is 0."
+
+
+def went_back(second: int, *others: tuple[int, int]) -> GroupOffsets:
+    """Return a group of which one partition is late until 65 s and another one goes back at 65 s, soon after a WARN."""
+    return group("g", (980 + second, 1000 + second), *others, (1000 + second - 50 * (second == 65), 1000 + second))
+
+
+def test_the_reason_of_a_group_names_what_waits_in_any_partition() -> None:
+    """The group is WARN because of one partition, and would be ERR because of another one."""
+    rounds = Rounds(RULES)
+    for second in range(0, 70, 5):
+        rounds.points(round_of(went_back(second)), T0 + second * 1000)
+    (state,) = rounds.states
+    assert state.evaluation.reason == (
+        "WARN in orders/0 (1 of 2 partitions): It is over 10 s behind; in 40 s the lag went from 20 to 20. "
+        "orders/1: The committed offset went back from 1,060 to 1,015. "
+        "That is REWIND, but a status of this group changed in the last 40 s."
+    )
+
+
+def test_what_waits_in_a_partition_that_is_no_longer_read_is_shown() -> None:
+    """The last thing that is known of it is what it shows, and not how it was before."""
+    rounds, reasons, found = Rounds(RULES), {}, []
+    for second in range(0, 120, 5):
+        offsets = went_back(second)
+        if second > 65:
+            offsets = replace(offsets, partitions=offsets.partitions[:1], unread=frozenset({("orders", 1)}))
+        rounds.points(round_of(offsets), T0 + second * 1000)
+        (partition,) = (one for one in rounds.states[0].partitions if one.partition == 1)
+        reasons[second] = partition.evaluation.reason
+        found.append((second, partition.evaluation.status))
+    assert entered(found) == [(0, Status.OK), (95, Status.REWIND)]
+    before = "It was not read in the newest round; before: The committed offset went back from 1,060 to 1,015."
+    assert reasons[90] == f"{before} That is REWIND, but a status of this group changed in the last 40 s."
+    assert reasons[115] == before
+
+
+def test_a_first_status_that_waits_is_in_the_reason() -> None:
+    """A group that is ERR, and then reads another topic, is NOTFOUND until its status may change."""
+    rounds = Rounds(RULES)
+    for second in range(0, 40, 5):
+        stopped, other = group("g", (5, 10), topic="a"), group("g", (1000, 1000), topic="b")
+        rounds.points(round_of(stopped if second < 35 else other), T0 + second * 1000)
+    (state,) = rounds.states
+    waits = "The lag is 0. That is OK, but a status of this group changed in the last 40 s."
+    assert (state.evaluation.status, state.evaluation.reason) == (Status.NOTFOUND, waits)
 
 
 @given(HISTORIES, st.sampled_from([None, 25]))

@@ -99,7 +99,13 @@ def serve(settings: CollectSettings, routes: Mapping[str, Callable[[str], Respon
         yield api
         return
     paths = {"/metrics": api.metrics, "/healthz": api.health, "/readyz": api.readiness}
-    server = HttpServer(paths, address=settings.http_address, port=settings.http_port, other=api.answer)
+    server = HttpServer(
+        paths,
+        address=settings.http_address,
+        port=settings.http_port,
+        other=api.answer,
+        option=settings.port_option,
+    )
     log.info("lag is served at http://%s:%d/metrics and /v1/groups", server.address, server.port)
     try:
         yield api

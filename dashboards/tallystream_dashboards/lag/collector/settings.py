@@ -48,6 +48,7 @@ class CollectSettings:
         assigned_only: leave out topics of which no member has a partition, if the group's members have others.
         full_hours: older history is downsampled to one round in five minutes; 0 keeps every round.
         http_port: the port of `/metrics`, `/v1/…`, `/healthz` and `/readyz`; 0: a free one; None: none.
+        port_option: the option that gave the port, for an error.
         http_address: the address to serve them on; they have no password.
         options: librdkafka options, passed on unchanged; they may have secrets and are never shown.
         ready_file: a file that is created when a round has been written to the store.
@@ -65,6 +66,7 @@ class CollectSettings:
     assigned_only: bool = False
     full_hours: float = 24.0
     http_port: int | None = None
+    port_option: str = "--http-port"
     http_address: str = "127.0.0.1"
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     ready_file: Path | None = None

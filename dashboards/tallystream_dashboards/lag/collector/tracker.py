@@ -264,7 +264,7 @@ class LagTracker:
         unread = group.unread if group.complete else group.unread | missing
         for partition in missing - unread:
             self._samples.pop((group.group, partition), None)
-        return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
+        return [_unread(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
     def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
         key = (group, partition.id)
@@ -275,6 +275,12 @@ class LagTracker:
             self._samples[key] = OffsetSamples(self._rules.window_ms)
         self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
         return self._samples[key]
+
+
+def _unread(last: PartitionState) -> PartitionState:
+    """Return what a partition that was not read would show: what waited in its last state."""
+    stale = mark_partition_stale(last)
+    return stale if stale.waiting is None else replace(stale, evaluation=stale.waiting, waiting=None)
 
 
 def _without_left(group: GroupOffsets) -> GroupOffsets:
