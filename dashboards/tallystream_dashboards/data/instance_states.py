@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.instances import ENDED, LIVING, SILENT, state_of
 from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX
-from tallystream_dashboards.data.instances import newest_values, read_values, silent_after_ms
+from tallystream_dashboards.data.instances import MIN_SILENT_MS, newest_values, read_values, silent_after_ms
 from tallystream_dashboards.data.sums import REPORTER
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.instances import InstanceState
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.data.lines import Period
+    from tallystream_dashboards.data.observed import AppInstances
 
 _ORDER = (SILENT, LIVING, ENDED)
 
@@ -66,9 +67,12 @@ class Instance:
     values: tuple[Value, ...] = ()
 
 
-def read_instances(reader: PointReader, app: str, period: Period, *, metric: str | None = None) -> list[Instance]:
+def read_instances(
+    reader: PointReader, app: str, period: Period, *, numbers: AppInstances | None, metric: str | None = None
+) -> list[Instance]:
     """Return the instances that reported in the period: the silent ones first, the ended ones last, then by name.
 
+    No more are living than in the table's `numbers` (None: not known).
     With `metric` each has its values, with its lives in the period added up. Instances without a value are left out.
 
     Raises:
@@ -78,12 +82,25 @@ def read_instances(reader: PointReader, app: str, period: Period, *, metric: str
     reports = _reports(reader, [name for name in names if name.startswith(INSTANCE_PREFIX)], app, period)
     restarts = _restarts(reader, app, period) if EVENTS in names else None
     values = {} if metric is None else newest_values(read_values(reader, metric, app, period))
-    instances = [
-        _instance(name, one, period.end_ms, restarts, values.get(name, ()))
-        for name, one in reports.items()
-        if metric is None or name in values
+    instances = [_instance(name, one, period.end_ms, restarts, values.get(name, ())) for name, one in reports.items()]
+    if numbers is not None:
+        instances = _at_most_living(instances, numbers.living, period.end_ms)
+    shown = [one for one in instances if metric is None or one.name in values]
+    return sorted(shown, key=lambda one: (_ORDER.index(one.state), one.name))
+
+
+def _at_most_living(instances: Iterable[Instance], living: int, at_ms: int) -> list[Instance]:
+    """Return the instances, of which those that reported longest ago are silent if more are living than `living`.
+
+    The table knows the reporting intervals, but not yet a life or a report of the last seconds.
+    """
+    newest_first, old_ms = sorted(instances, key=lambda one: -one.last_ms), at_ms - MIN_SILENT_MS
+    known = [one.name for one in newest_first if one.state == LIVING and one.since_ms < old_ms]
+    silent = set(known[living:])
+    return [
+        replace(one, state=SILENT, since_ms=one.last_ms) if one.name in silent and one.last_ms < old_ms else one
+        for one in newest_first
     ]
-    return sorted(instances, key=lambda one: (_ORDER.index(one.state), one.name))
 
 
 def _instance(

@@ -15,6 +15,7 @@ from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, role
 from tallystream_dashboards.grafana.generate import alert_rules
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag import time_lag
+from tallystream_dashboards.lag.changes import WAITS
 from tallystream_dashboards.lag.status import Status
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def action(alike: Sequence[Problem]) -> str:
     sentences = alert_rules()[alike[0].slug].action.split(". ")
     whys = " ".join(one.why for one in alike)
     statuses = {status.name for status in Status}
-    fitting = [one for one in sentences if (label := one.partition(":")[0]) not in statuses or f"{label} in " in whys]
+    fits = {name for name in statuses if f"{name} in " in whys or WAITS.format(name) in whys}
+    fitting = [one for one in sentences if one.partition(":")[0] not in statuses - fits]
     text = ". ".join(one.removesuffix(".") for one in fitting if not one.startswith("The alert ends")) + "."
     apps = {one.details.get("app") for one in alike}
     app = apps.pop() if len(apps) == 1 else None
@@ -126,6 +128,7 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
         if status not in (Status.ERR, Status.WARN) and not late:
             continue
         bad = status in (Status.ERR, Status.WARN)
+        stops = any(WAITS.format(one.name) in state.evaluation.reason for one in Status if one > Status.ERR)
         what = (
             f"Group {state.group} is {status.name}"
             if bad
@@ -134,7 +137,7 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
         yield Problem(
             what,
             state.evaluation.reason,
-            _OWN_RULES.get(own, "lag-status" if status is Status.ERR else "lag-seconds"),
+            _OWN_RULES.get(own, "lag-status" if status is Status.ERR or (stops and not late) else "lag-seconds"),
             since_ms=state.since_ms if bad else None,
             severity="critical" if status is Status.ERR or (late and own == SHIPPER) else "warning",
             details={"view": "groups", "group": state.group},

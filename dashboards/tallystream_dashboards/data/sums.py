@@ -146,13 +146,13 @@ class Metric:
         return None if self.type in GAUGES else rate(self.value, window_ms=RATE_MS, at_ms=at_ms)
 
     def rates(self, start_ms: int, end_ms: int) -> Line:
-        """Return the growth a second of a count over a period, at equal times, each in the time before it.
+        """Return the growth a second of a count, at equal times up to the end of a period, each in the time before it.
 
         That time is a minute, or in a long period the time between two of them.
         """
         line, step = self.value, max(1, (end_ms - start_ms) // RATES)
         counts = line.times_ms and self.type not in GAUGES
-        times = [at for at in range(start_ms + step, end_ms + 1, step) if at > line.times_ms[0]] if counts else []
+        times = [at for at in range(end_ms, start_ms, -step) if at > line.times_ms[0]][::-1] if counts else []
         return Line(self.label, times, [rate(line, window_ms=max(RATE_MS, step), at_ms=at_ms) for at_ms in times])
 
     def percentile(self, name: str) -> float | None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _NOW = " Now: "
 """Stands between what gave a status that is held, and how it is now."""
-_WAITS = "{} That is {}, but a status of this group changed in the last {:g} s."
+WAITS = "That is {}, but a status of this group changed"
+"""How a reason names a status that waits."""
 
 
 def hold(found: Evaluation, before: Evaluation, seen_ms: int, *, now_ms: int, rules: Rules) -> Evaluation:
@@ -76,7 +77,7 @@ def _shown(
             changed = changed_ms(now.status, before, now_ms)
             shown[name] = now if changed == now.changed_ms else now._replace(changed_ms=changed)
         else:
-            reason = _WAITS.format(now.reason, now.status.name, rules.window_s)
+            reason = f"{now.reason} {WAITS.format(now.status.name)} in the last {rules.window_s:g} s."
             shown[name] = Evaluation(before.status, reason, notable=True, changed_ms=before.changed_ms)
     return shown
 

@@ -50,13 +50,14 @@ class InstancesSettings(TableSettings):
         if self.app is None:
             return _apps(numbers)
         period = Period(at_ms - RANGES[self.range] * 1000, at_ms, at_ms + 1)
-        found = read_instances(reader, self.app, period, metric=self.metric)
+        of_app = next((one for one in numbers if one.name == self.app), None)
+        found = read_instances(reader, self.app, period, numbers=of_app, metric=self.metric)
         apps = [one.name for one in numbers]
         if not found and apps and self.app not in apps:
             return Shown.nothing(f"The store has no app {self.app!r}. {did_you_mean(self.app, apps)}")
         if not found:
             return Shown.nothing(_nothing(self))
-        summary = "".join(f"{printable(one.name)}: {one.text}\n" for one in numbers if one.name == self.app)
+        summary = "" if of_app is None else f"{printable(of_app.name)}: {of_app.text}\n"
         return Shown([_json(one, self) for one in found], _table(found, at_ms, self) + summary, "", GOOD)
 
 

@@ -116,6 +116,27 @@ def test_an_instance_whose_last_report_was_final_has_ended(tmp_path: Path) -> No
     assert lines[-1] == "orders: 2 living, 1 ended, 0 silent"
 
 
+@pytest.mark.parametrize(("living", "states"), [(1, "silent living"), (2, "living living")])
+def test_no_more_instances_are_living_than_in_the_table(tmp_path: Path, living: int, states: str) -> None:
+    """One that died after few reports has no known interval, but the table knows it. The ones of before are silent.
+
+    An instance that has just begun is living: the table's numbers may be older.
+    """
+    row = Sum(app="orders", name="tallystream.instances", type="instances", ts=NOW_MS - 30_000, instances=living)
+    row.ended, row.silent = 0, 2 - living
+    points = [
+        *reports("orders-1", every_second(NOW_MS - 60_000, NOW_MS - 58_000), life(NOW_MS - 61_000)),
+        *reports("orders-2", every_second(NOW_MS - 40_000, NOW_MS - 39_000), life(NOW_MS - 41_000)),
+        point(row),
+    ]
+    _, lines = printed(InstancesSettings(store=fill(tmp_path, points), app="orders"))
+    assert [cells(line)[1] for line in lines[1:-1]] == states.split()
+    assert cells(lines[1])[0] == "orders-1"
+    new = reports("orders-3", [NOW_MS - 2_000], life(NOW_MS - 3_000))
+    _, lines = printed(InstancesSettings(store=fill(tmp_path, [*points, *new]), app="orders"))
+    assert [cells(line)[1] for line in lines[1:-1]] == [*states.split(), "living"]
+
+
 def final(points: list[Point]) -> list[Point]:
     """Return points of which the last one is of a final snapshot."""
     return [*points[:-1], replace(points[-1], fields={**points[-1].fields, "final": True})]

@@ -239,6 +239,17 @@ def test_a_first_status_that_waits_is_in_the_reason() -> None:
     assert (state.evaluation.status, state.evaluation.reason) == (Status.NOTFOUND, waits)
 
 
+def test_a_new_partition_says_that_its_first_status_waits() -> None:
+    """Read first while another partition's status waits, it is NOTFOUND until then, with the reason."""
+    rounds = Rounds(RULES)
+    for second in range(0, 70, 5):
+        others = [(1000 + second, 1000 + second)] if second < 65 else [(1000, 1065), (7, 7)]
+        rounds.points(round_of(group("g", (980 + second, 1000 + second), *others)), T0 + second * 1000)
+    _, old, new = sorted(rounds.states[0].partitions, key=lambda one: one.partition)
+    assert [waiting(old), waiting(new)] == [Status.REWIND, Status.OK]
+    assert [one.evaluation.status for one in (old, new)] == [Status.OK, Status.NOTFOUND]
+
+
 @given(HISTORIES, st.sampled_from([None, 25]))
 @examples(60)
 def test_every_change_can_be_checked_in_the_chart(history: list[list[Step]], err_age_s: int | None) -> None:

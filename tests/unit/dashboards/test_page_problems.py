@@ -17,8 +17,9 @@ from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, action, problems
+from tallystream_dashboards.lag.changes import limit
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Evaluation, Status, evaluate_group
+from tallystream_dashboards.lag.status import Evaluation, Rules, Status, evaluate_group
 from tallystream_dashboards.lag.time_lag import TimeLag
 from tallystream_dashboards.page.url_state import Selection
 
@@ -78,6 +79,18 @@ def test_only_the_fitting_part_of_the_remedy_is_shown(status: Status, remedy: st
     (unread,) = found_in(state("a", stale=True))
     assert action([unread]) == general
     assert action([unread, found]) == general + remedy
+
+
+def test_the_remedy_is_that_of_the_status_that_waits() -> None:
+    """A WARN that is a STALL soon has the remedy of a STALL, but no alert yet, unless its age has one."""
+    before = Evaluation(Status.WARN, "It is late.", changed_ms=NOW - MINUTE)
+    stopped = {("orders", 0): Evaluation(Status.STALL, "4 records wait.")}
+    (shown,) = limit(stopped, {("orders", 0): before}, before, now_ms=NOW, rules=Rules()).values()
+    evaluation = evaluate_group([("orders/0", shown)])
+    for seconds, slug, has_alert in (60, "lag-status", False), (301, "lag-seconds", True):
+        (found,) = found_in(replace(state("billing", seconds=seconds), evaluation=evaluation))
+        assert (found.what, found.slug, found.has_alert) == ("Group billing is WARN", slug, has_alert)
+        assert ("STALL: find the record" in action([found])) == (slug == "lag-status")
 
 
 @pytest.mark.parametrize(

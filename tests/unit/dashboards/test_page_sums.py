@@ -125,6 +125,7 @@ def test_rates_over_a_period_end_with_the_newest_one() -> None:
     rates = counter.rates(0, 120_000)
     assert (rates.at(60_000), rates.at(120_000)) == (0.0, 1.0)
     assert counter.rate(120_000) == 1.0
+    assert counter.rates(0, 119_999).times_ms[-1] == 119_999
     (gauge,) = metrics([series("g", "sum", {0: 5.0, 60_000: 7.0}, metric_type="gauge")])
     assert (gauge.rate(60_000), gauge.rates(0, 60_000).times_ms) == (None, [])
 
