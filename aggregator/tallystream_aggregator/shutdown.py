@@ -55,26 +55,28 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def beside(work: Callable[[SignalSafeEvent], object], stop: SignalSafeEvent, name: str) -> Iterator[None]:
-    """Call `work` in a thread during the block, with an event that is set at the end of the block.
+def beside(works: Mapping[str, Callable[[SignalSafeEvent], object]], stop: SignalSafeEvent) -> Iterator[None]:
+    """Call each function in a thread of that name during the block, with an event that is set at its end.
 
-    If it fails, `stop` is set, and the end of the block raises the error.
+    If one fails, `stop` is set, and the end of the block raises the error.
     """
     ended, errors = SignalSafeEvent(), list[Exception]()
 
-    def run() -> None:
+    def run(work: Callable[[SignalSafeEvent], object]) -> None:
         try:
             work(ended)
         except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
             errors.append(error)
             stop.set()
 
-    thread = Thread(target=run, name=name, daemon=True)
-    thread.start()
+    threads = [Thread(target=run, args=(work,), name=name, daemon=True) for name, work in works.items()]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
     if errors:
         raise errors[0]

@@ -94,7 +94,7 @@ class Point:
     sketch: bytes = b""
 
 
-TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain", "problems"})
+TEXTS = frozenset({"text", "life", "status", "reason", "broker_state", "drain", "problems", "waiting"})
 FLAGS = frozenset({"overflow", "final", "gone", "stale", "exact"})
 """The fields with texts, and those with truth values. All others have numbers."""
 

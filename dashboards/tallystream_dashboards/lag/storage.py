@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point
 from tallystream_dashboards.lag.catch_up import CatchUp
+from tallystream_dashboards.lag.changes import WAITS
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Evaluation, Status
@@ -35,7 +36,7 @@ _GROUP = (
     *("since_ms", "late_since_ms", "seen_ms", "gone", "stale"),
 )
 _partition_values, _group_values = attrgetter(*_PARTITION), attrgetter(*_GROUP)
-PARTITION_FIELDS = (*_PARTITION, *_JUDGED, "last_ms")
+PARTITION_FIELDS = (*_PARTITION, *_JUDGED, "last_ms", "waiting")
 """The fields of a partition's points."""
 GROUP_FIELDS = (*_GROUP, *CatchUp._fields, *_JUDGED)
 """The fields of a group's points."""
@@ -81,7 +82,12 @@ def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> Par
     """Return one partition of one group from the fields of its point."""
     lag = fields.get("lag")
     fields = {"reason": "" if lag is None else f"The lag is {lag:,}.", **fields}
-    return PartitionState(topic, partition, **_stored(fields, _PARTITION), **_judged_of(fields))
+    judged = _judged_of(fields)
+    waiting = Status.__members__.get(str(fields.get("waiting")))
+    if waiting is not None:
+        reason = judged["evaluation"].reason.partition(f" {WAITS.format(waiting.name)}")[0]
+        judged["waiting"] = Evaluation(waiting, reason)
+    return PartitionState(topic, partition, **_stored(fields, _PARTITION), **judged)
 
 
 def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
@@ -92,7 +98,8 @@ def group_of(group: str, fields: Mapping[str, Field]) -> GroupState:
 
 def _partition_fields(state: PartitionState) -> dict[str, Field | None]:
     fields = dict(zip(_PARTITION, _partition_values(state), strict=True))
-    return fields | _judged(state) | {"last_ms": state.evaluation.last_ms}
+    waiting = None if state.waiting is None else state.waiting.status.name
+    return fields | _judged(state) | {"last_ms": state.evaluation.last_ms, "waiting": waiting}
 
 
 def _group_fields(state: GroupState) -> dict[str, Field | None]:

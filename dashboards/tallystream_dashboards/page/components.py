@@ -110,7 +110,8 @@ def no_app() -> None:
 def no_lag() -> None:
     """Draw what to do if there is no lag in the store."""
     st.info(
-        "No lag has been collected yet. Start the collector: `tallystream lag collect`.", icon=":material/search_off:"
+        "No lag has been collected yet. Start the collector: `tallystream up`, or `lag collect`.",
+        icon=":material/search_off:",
     )
 
 

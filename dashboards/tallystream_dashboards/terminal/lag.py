@@ -113,7 +113,7 @@ def outdated(last_ms: int | None, at_ms: int, *, past: bool = False) -> str:
     In the `past`, the history may be downsampled.
     """
     if last_ms is None:
-        return "No lag has been collected: start the collector, `tallystream lag collect`."
+        return "No lag has been collected: start the collector, `tallystream lag collect`, or `tallystream up`."
     if at_ms - last_ms > MAX_GAP_MS + (SLOT_MS if past else 0):
         age = formatting.duration((at_ms - last_ms) / 1000)
         return (

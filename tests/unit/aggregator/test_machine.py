@@ -182,9 +182,10 @@ def test_an_invalid_time_is_rejected(text: str) -> None:
 def test_what_runs_beside_a_block_ends_with_it() -> None:
     """The end of the block stops it, and waits for it. The stop of the program is not set."""
     stop, ended = SignalSafeEvent(), list[bool]()
-    with beside(lambda end: ended.append(end.wait(30)), stop, "work"):
+    works = dict.fromkeys(("one", "other"), lambda end: ended.append(end.wait(30)))
+    with beside(works, stop):
         assert ended == []
-    assert ended == [True]
+    assert ended == [True, True]
     assert not stop.is_set()
 
 
@@ -195,5 +196,5 @@ def test_an_error_of_what_runs_beside_a_block_ends_the_program() -> None:
         raise ConfigError("--store", "local:x", "name another file")
 
     stop = SignalSafeEvent()
-    with pytest.raises(ConfigError, match="--store"), beside(fail, stop, "work"):
+    with pytest.raises(ConfigError, match="--store"), beside({"work": fail}, stop):
         assert stop.wait(30)

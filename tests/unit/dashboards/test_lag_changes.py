@@ -16,6 +16,7 @@ from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.offsets import GroupOffsets
+from tallystream_dashboards.lag.reader import read_partitions
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
@@ -178,13 +179,22 @@ def test_a_status_becomes_worse_at_once_or_says_that_it_waits(history: list[list
                     assert max(state.evaluation.status, waits or Status.OK) >= status
 
 
-def test_what_waits_is_shown_although_it_has_ended() -> None:
-    """An offset that goes back 10 s after a WARN is REWIND a window after the WARN, for a window."""
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_waits_is_shown_although_it_has_ended(store: LocalStore, reader: LocalStore, *, restarts: bool) -> None:
+    """An offset that goes back 10 s after a WARN is REWIND a window after the WARN, for a window.
+
+    The store has at once that it waits, so that it is shown although the collector was restarted meanwhile.
+    """
     found, reasons, rounds = list[tuple[int, Status]](), {}, Rounds(RULES)
     for second in range(0, 150, 5):
         behind = 20 if second < 65 else 50 if second == 65 else 0
-        rounds.points(round_of(group("g", (980 + second + 20 - behind, 1000 + second))), T0 + second * 1000)
-        (partition,) = rounds.states[0].partitions
+        now_ms = T0 + second * 1000
+        if restarts and second == 70:
+            rounds = Rounds(RULES)
+            rounds.load(reader, now_ms)
+        offsets = group("g", (980 + second + 20 - behind, 1000 + second))
+        store.write(rounds.points(round_of(offsets), now_ms))
+        (partition,) = read_partitions(reader, at_ms=now_ms)["g"]
         found.append((second, partition.evaluation.status))
         reasons[second] = partition.evaluation.reason
     assert entered(found) == [(0, Status.OK), (55, Status.WARN), (95, Status.REWIND), (135, Status.OK)]

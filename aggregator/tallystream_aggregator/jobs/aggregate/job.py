@@ -89,12 +89,14 @@ def run(settings: AggregateSettings, *, lag: Callable[[SignalSafeEvent], object]
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
             group = stack.enter_context(clients.metadata_consumer(kafka, access.group))
+            works: dict[str, Callable[[SignalSafeEvent], object]] = {}
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=False)
                 to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
-                stack.enter_context(beside(partial(ship, to_ship, within=health), stop, "tallystream-ship"))
+                works["tallystream-ship"] = partial(ship, to_ship, within=health)
             if lag is not None:
-                stack.enter_context(beside(lag, stop, "tallystream-lag"))
+                works["tallystream-lag"] = lag
+            stack.enter_context(beside(works, stop))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), broker)

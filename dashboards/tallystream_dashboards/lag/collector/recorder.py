@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import deque
 from math import isclose
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
 IGNORED = frozenset({"reason", "seen_ms"})
-"""Fields whose change alone is not written, such as a reason, which has seconds."""
+"""Fields whose change alone is not written, such as the numbers of a reason, which has seconds."""
+_NUMBERS = re.compile(r"[\d.,]+")
 IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
 """The same for a partition, whose rates change for as long as the window after its last record."""
 
@@ -53,7 +55,7 @@ class _Last(NamedTuple):
             if name == "seconds":
                 if not self._is_later(one, other, later.ts_ms):
                     return False
-            elif one != other and name not in ignored:
+            elif one != other and (name not in ignored or (name == "reason" and _words(one) != _words(other))):
                 return False
         return True
 
@@ -61,6 +63,11 @@ class _Last(NamedTuple):
         """Return whether `later_s` is what a reader computes of the age."""
         expected = TimeLag(float(age_s)).after((ts_ms - self.ts_ms) / 1000)
         return isclose(expected.seconds, float(later_s), abs_tol=0.001)
+
+
+def _words(reason: Field) -> str:
+    """Return a reason without its numbers."""
+    return _NUMBERS.sub("", str(reason))
 
 
 class Recorder:
