@@ -179,6 +179,16 @@ def test_a_status_becomes_worse_at_once_or_says_that_it_waits(history: list[list
                     assert max(state.evaluation.status, waits or Status.OK) >= status
 
 
+def test_a_first_status_is_no_change() -> None:
+    """A group that stops soon after its first commit is shown at once, although it was NOTFOUND and OK before."""
+    found, rounds = [], Rounds(RULES)
+    for second in range(0, 40, 5):
+        offsets = group("g", (1000 if second else None, 1000 + second))
+        rounds.points(round_of(offsets), T0 + second * 1000)
+        found.append((second, rounds.states[0].evaluation.status))
+    assert entered(found) == [(0, Status.NOTFOUND), (5, Status.OK), (30, Status.ERR)]
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_waits_is_shown_although_it_has_ended(store: LocalStore, reader: LocalStore, *, restarts: bool) -> None:
     """An offset that goes back 10 s after a WARN is REWIND a window after the WARN, for a window.

@@ -43,6 +43,12 @@ def test_rates_are_records_by_time() -> None:
     assert samples((0, 0, 0), (50, 100, 50), (100, 300, 100)).rates(100_000) == (Rates(1.0, 3.0), Rates(1.0, 4.0))
 
 
+def test_a_rate_does_not_reach_over_a_gap() -> None:
+    """What a sample says is valid up to the next one, if that is not two minutes later."""
+    assert samples((0, 0, 0), (120, 0, 1000), (130, 100, 1100)).rates(130_000)[0] == Rates(10.0, 10.0)
+    assert samples((0, 0, 0), (60, 0, 1000), (130, 100, 1100)).rates(130_000)[0] == Rates(11.0, 1.0)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=120))
 def test_rates_are_those_of_all_samples(schedule: list[tuple[int, int]]) -> None:
     """Samples that are left out change no rate: a rate is that of all samples since the period began."""
