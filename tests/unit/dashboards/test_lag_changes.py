@@ -328,6 +328,18 @@ def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) 
     assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
 
 
+def test_partitions_that_were_deleted_are_not_loaded(store: LocalStore, reader: LocalStore) -> None:
+    """A group whose topic was deleted has none after a restart, also if the next round does not read it."""
+    rounds = Rounds(RULES)
+    for second, offsets in enumerate((group("g", (5, 10)), group("g"))):
+        store.write(rounds.points(round_of(offsets), T0 + second * 1000))
+    rounds = Rounds(RULES)
+    rounds.load(reader, T0 + 2000)
+    rounds.points(round_of(unread=["g"]), T0 + 2000)
+    (state,) = rounds.states
+    assert (state.stale, state.partitions) == (True, ())
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_group_is_late_until_all_of_it_was_read(*, is_read: bool) -> None:
     """If it was not late for a moment, it becomes a WARN a window later. A round that did not read it tells nothing."""

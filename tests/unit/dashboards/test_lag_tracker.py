@@ -299,3 +299,12 @@ def test_a_group_that_stopped_names_an_open_transaction(members: int, open_from:
     text = "A transaction is open from offset 5 on: consumers with read_committed do not read beyond it."
     assert (text in state.evaluation.reason) == is_open
     assert ("transaction" in state.evaluation.reason) == is_open
+
+
+def test_a_group_that_reads_names_no_transaction() -> None:
+    """In the round in which it goes on, also if the transaction was still open then."""
+    rounds = Rounds(RULES)
+    rounds.open_from = {("orders", 0): 5}
+    after(group("g", (5, 9)), rounds)
+    rounds.points(round_of(group("g", (6, 9))), T0 + 105_000)
+    assert "transaction" not in only(rounds.states[0]).evaluation.reason
