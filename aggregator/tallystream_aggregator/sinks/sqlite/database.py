@@ -46,7 +46,7 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise SinkUnavailableError(f"local store {path}: {error.strerror or error}.") from error
     except sqlite3.OperationalError as error:
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # SQLite's error about a schema has bytes of it
         raise _wrong(path, f"it is damaged ({error}): name another file, or restore this one from a copy") from error
     except sqlite3.DatabaseError as error:
         raise _wrong(path, f"it is not a store ({error}): name another file") from error
