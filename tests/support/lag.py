@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 from tallystream_aggregator.sinks.base import Point, PointReader
 from tallystream_dashboards.lag.collector.recorder import Recorder
@@ -11,7 +12,7 @@ from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionId, PartitionOffsets, RoundOffsets
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Rules
+from tallystream_dashboards.lag.status import Rules, Status
 
 
 def round_of(*groups: GroupOffsets, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> RoundOffsets:
@@ -71,6 +72,11 @@ class Rounds:
     def states(self) -> tuple[GroupState, ...]:
         """The groups after the newest round, worst first."""
         return self.newest_round.states
+
+
+def entered(statuses: list[tuple[int, Status]]) -> list[tuple[int, Status]]:
+    """Return when each status began."""
+    return statuses[:1] + [now for before, now in pairwise(statuses) if before[1] is not now[1]]
 
 
 def of_shipper(*rounds: tuple[int, int, int], now_ms: int) -> list[Point]:
