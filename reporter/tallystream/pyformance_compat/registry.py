@@ -155,7 +155,8 @@ class MetricsRegistry:
         return added
 
     def _members(self) -> list[tuple[type[Any], str, Any]]:
-        return [(kind, key, metric) for kind in _CLASSES for key, metric in list(self._metrics[kind].items())]
+        # Only a copy is atomic: a list of the items makes tuples, at which other threads and finalizers may run.
+        return [(kind, key, metric) for kind in _CLASSES for key, metric in self._metrics[kind].copy().items()]
 
     def _report(self, *, views: bool) -> list[record.Metric]:
         # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import math
 import sys
 import threading
@@ -59,6 +61,27 @@ def test_threads_get_one_metric_and_lose_no_count() -> None:
     for key in keys:
         assert registry.counter(key).get_count() == 8
         assert registry.histogram(key).get_count() == registry.meter(key).get_count() == 8
+
+
+def test_a_finalizer_may_create_a_metric_while_all_are_listed() -> None:
+    """The garbage collector runs finalizers, and other threads, at any new object."""
+    registry, created = ours.MetricsRegistry(), itertools.count()
+    for number in range(300):
+        registry.counter(f"known-{number}")
+
+    def create(*_: object) -> None:
+        registry.counter(f"new-{next(created)}")
+
+    gc.callbacks.append(create)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        found = registry.dump_metrics()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(create)
+    assert next(created) > 0
+    assert {f"known-{number}" for number in range(300)} <= found.keys()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
