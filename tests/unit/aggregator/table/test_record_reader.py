@@ -42,7 +42,15 @@ def require_as_in_json(value: bytes) -> None:
     assert len(found.metrics) + len(found.rejected) + found.more_rejected == len(listed)
     assert len(listed) + found.over_limit == len(content["metrics"])
     rest = iter(listed)
-    assert all(any(is_in_json(metric, one) for one in rest) for metric in found.metrics if is_valid(metric))
+    assert all(any(is_read_from(metric, one) for one in rest) for metric in found.metrics if is_valid(metric))
+
+
+def is_read_from(metric: Metric, content: Any) -> bool:
+    """Tell whether a metric is the one in a value of JSON, which may be a spoilt one of the same name."""
+    try:
+        return is_in_json(metric, content)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return False
 
 
 def is_in_json(metric: Metric, content: Any) -> bool:
@@ -53,9 +61,7 @@ def is_in_json(metric: Metric, content: Any) -> bool:
         found, wanted = getattr(metric, name), content.get(name)
         if wanted is None and (name.endswith("_rate") or (name == "sum" and content.get("count") == 0)):
             wanted = 0.0
-        if isinstance(found, bytes) and isinstance(wanted, str):
-            wanted = b64decode(wanted)
-        if found != wanted:
+        if found != (b64decode(wanted) if isinstance(found, bytes) else wanted):
             return False
     has_sketch = not isinstance(metric, Histogram) or is_same_sketch(metric.sketch, content.get("sketch"))
     return has_sketch and metric.tags == content.get("tags", {})
