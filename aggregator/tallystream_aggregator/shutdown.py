@@ -1,4 +1,4 @@
-"""Turn SIGTERM and SIGINT (Ctrl-C) into a stop request that the main loop polls, and end what runs beside it."""
+"""Turn SIGTERM and SIGINT (Ctrl-C) into a stop request that the main loop polls; run functions in threads beside it."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def beside(works: Mapping[str, Callable[[SignalSafeEvent], object]], stop: SignalSafeEvent) -> Iterator[None]:
+def in_threads(functions: Mapping[str, Callable[[SignalSafeEvent], object]], stop: SignalSafeEvent) -> Iterator[None]:
     """Call each function in a thread of that name during the block, with an event that is set at its end.
 
     If one fails, `stop` is set, and the end of the block raises the error.
     """
     ended, errors = SignalSafeEvent(), list[Exception]()
 
-    def run(work: Callable[[SignalSafeEvent], object]) -> None:
+    def run(function: Callable[[SignalSafeEvent], object]) -> None:
         try:
-            work(ended)
+            function(ended)
         except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
             errors.append(error)
             stop.set()
 
-    threads = [Thread(target=run, args=(work,), name=name, daemon=True) for name, work in works.items()]
+    threads = [Thread(target=run, args=(function,), name=name, daemon=True) for name, function in functions.items()]
     for thread in threads:
         thread.start()
     try:

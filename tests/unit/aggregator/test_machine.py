@@ -15,7 +15,7 @@ from tallystream.errors import ConfigError
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator import files, java
 from tallystream_aggregator.jobs.aggregate.settings import parse_start
-from tallystream_aggregator.shutdown import SIGNALS, StopRequest, beside, stop_on_signals
+from tallystream_aggregator.shutdown import SIGNALS, StopRequest, in_threads, stop_on_signals
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.times import parse_time, parse_time_ms
@@ -182,8 +182,8 @@ def test_an_invalid_time_is_rejected(text: str) -> None:
 def test_what_runs_beside_a_block_ends_with_it() -> None:
     """The end of the block stops it, and waits for it. The stop of the program is not set."""
     stop, ended = SignalSafeEvent(), list[bool]()
-    works = dict.fromkeys(("one", "other"), lambda end: ended.append(end.wait(30)))
-    with beside(works, stop):
+    functions = dict.fromkeys(("one", "other"), lambda end: ended.append(end.wait(30)))
+    with in_threads(functions, stop):
         assert ended == []
     assert ended == [True, True]
     assert not stop.is_set()
@@ -196,5 +196,5 @@ def test_an_error_of_what_runs_beside_a_block_ends_the_program() -> None:
         raise ConfigError("--store", "local:x", "name another file")
 
     stop = SignalSafeEvent()
-    with pytest.raises(ConfigError, match="--store"), beside({"work": fail}, stop):
+    with pytest.raises(ConfigError, match="--store"), in_threads({"work": fail}, stop):
         assert stop.wait(30)

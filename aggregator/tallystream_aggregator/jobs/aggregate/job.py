@@ -22,7 +22,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
-from tallystream_aggregator.shutdown import StopRequest, beside
+from tallystream_aggregator.shutdown import StopRequest, in_threads
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_slots, warm
 from tallystream_aggregator.spark.epochs.task import KafkaAccess
 from tallystream_aggregator.spark.session import build_session, end_session, start_jvm
@@ -89,14 +89,14 @@ def run(settings: AggregateSettings, *, lag: Callable[[SignalSafeEvent], object]
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
             group = stack.enter_context(clients.metadata_consumer(kafka, access.group))
-            works: dict[str, Callable[[SignalSafeEvent], object]] = {}
+            functions: dict[str, Callable[[SignalSafeEvent], object]] = {}
             if settings.store is not None:
                 health_of_ship = HealthSettings(own_metrics=False)
                 to_ship = ShipSettings(cluster, settings.store, rows=settings.rows, health=health_of_ship)
-                works["tallystream-ship"] = partial(ship, to_ship, within=health)
+                functions["tallystream-ship"] = partial(ship, to_ship, within=health)
             if lag is not None:
-                works["tallystream-lag"] = lag
-            stack.enter_context(beside(works, stop))
+                functions["tallystream-lag"] = lag
+            stack.enter_context(in_threads(functions, stop))
             ends: Offsets | None = None
             if settings.catch_up:
                 ends = resolve("latest", broker.partitions(), broker)
