@@ -203,6 +203,18 @@ def test_the_report_of_an_epoch_has_what_the_combiner_did() -> None:
     assert after == positions | {"0": shards.cluster.partition(SHARDS[0]).end - 1}  # before the marker
 
 
+def test_a_part_of_a_step_of_a_shard_is_no_step_of_the_combiner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partial sums wait for the positions row that ends the step."""
+    shards = Shards()
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    shards.restart_combiner()
+    shards.run(2)
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    report = shards.run(2, 10)
+    assert (report.records, report.steps) == (2, 1)
+
+
 def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
     """Its partial sums are those of a table. Lower ones would replace them, and counts would fall."""
     shards = Shards()

@@ -17,6 +17,7 @@ from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, 
 from tallystream_aggregator.stream.positions import LoopId, PositionsRow, by_place, encode, key_of, newest_row
 from tallystream_aggregator.stream.restore import LoopSettings, MissingRowsError, ReplayError, Restorer, read_to
 from tallystream_aggregator.table import State, Table
+from tallystream_aggregator.table.records.decode import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -167,6 +168,25 @@ def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.Monk
     direct.loop().run_epoch(direct.store, (2, 0), 1)
     assert direct.published() == {METRICS: 4}
     assert len(direct.values("metrics-dead")) == checked
+
+
+def test_a_state_above_what_is_published_by_records_of_another_shard_does_not_count() -> None:
+    """They count nothing there, but a broker that has lost them gives their offsets to the next records."""
+    direct = Direct(shards=2)
+    own, other = (next(b"app-%d" % n for n in range(20) if shard_of(b"app-%d" % n, 2) == shard) for shard in (0, 1))
+    direct.feed(1, key=own)
+    loop = direct.loop(0)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    places = direct.cluster.places(TOPICS.metrics, TOPICS.shards, TOPICS.table)
+    flushed = {place: direct.cluster.partition(place).end for place in places}
+    direct.feed(9, key=other)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    for place, end in flushed.items():
+        direct.cluster.partition(place).truncate(end)
+    direct.feed(2, key=own)
+    direct.loop(0).run_epoch(direct.store, (2, 0), 1)
+    assert b'"records":2,' in direct.values(TOPICS.shards)[-1]
 
 
 def test_a_state_of_other_tags_is_not_used() -> None:

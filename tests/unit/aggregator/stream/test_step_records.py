@@ -163,6 +163,7 @@ def test_the_first_and_last_value_of_a_counter_that_never_falls_are_applied() ->
         (b"app-1", b'{"forget":{"life":"01HF7YAT00AAAAAAAAAAAAAAAA"}}', 7),
         (b"app-1", b'{"forget":{"metric":"n"}}', 8),
         (CLOCK_KEY, clock_value(BEGIN_MS), 7),
+        (CLOCK_KEY, b'{"name":"n","value":5}', 7),
     ],
 )
 def test_a_record_that_may_remove_rows_ends_the_runs_of_them(key: bytes, value: bytes | None, applied: int) -> None:
