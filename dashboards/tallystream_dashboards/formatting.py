@@ -27,6 +27,11 @@ def number(value: float | None) -> str:
     return f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 member` or `2,000 members`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def rate(value: float | None) -> str:
     """Return a rate without its unit, with at most one decimal if it is not an integer."""
     if value is None:

@@ -18,6 +18,7 @@ from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import policies
 from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
+from tallystream_dashboards.formatting import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -123,7 +124,7 @@ def _open(kafka: Mapping[str, str], transactional_id: str) -> str:
 
 def findings(brokers: Brokers, names: Topics) -> Iterator[Finding]:
     """Check the brokers, their transactions, each topic, and whether an aggregator runs."""
-    yield ok("broker", f"{brokers.servers}: {_count(brokers.number, 'broker')}")
+    yield ok("broker", f"{brokers.servers}: {counted(brokers.number, 'broker')}")
     yield transactions(brokers)
     yield from topics(brokers, names)
     yield lease(brokers, names)
@@ -187,7 +188,7 @@ def _configuration(
     }
     wrong = [key for key in policy if key in other | lower]
     if not wrong:
-        return ok(check, f"{_count(partitions, 'partition')}, configured as in docs/record.md")
+        return ok(check, f"{counted(partitions, 'partition')}, configured as in docs/record.md")
     text = "; ".join(f"{key} is {config.get(key)}, not {policy[key]}" for key in wrong)
     entries = ",".join(f"{key}={policy[key]}" for key in wrong)
     remedy = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {entries}"
@@ -205,9 +206,5 @@ def lease(brokers: Brokers, names: Topics) -> Finding:
     if not holders:
         return warning(check, "none runs, so nothing is summed", "start tallystream aggregate")
     waiting = len(members) - len(holders)
-    standby = f", {_count(waiting, 'other')} waiting" if waiting else ""
+    standby = f", {counted(waiting, 'other')} waiting" if waiting else ""
     return ok(check, f"one runs on {', '.join(holders)} and has the lease{standby}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

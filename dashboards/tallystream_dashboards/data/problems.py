@@ -161,9 +161,8 @@ def _no_instance(observed: Observed) -> Iterator[Problem]:
 def _silent_instances(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
     for app in observed.apps:
         if app.fell_silent >= limits.silent_instances:
-            count = "1 instance" if app.fell_silent == 1 else f"{app.fell_silent:,} instances"
             yield Problem(
-                f"{count} of the app {app.name} fell silent",
+                f"{formatting.counted(app.fell_silent, 'instance')} of the app {app.name} fell silent",
                 f"In the last hour, with no record for three reporting intervals and no final one: a crash, a hang, or "
                 f"no way to Kafka. The app's instances: {app.text}.",
                 "instance-silent",
@@ -174,9 +173,8 @@ def _silent_instances(observed: Observed, limits: Thresholds) -> Iterator[Proble
 
 def _dead_letters(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
     if observed.dead_letters > limits.dead_letters:
-        count = "1 dead letter" if observed.dead_letters == 1 else f"{observed.dead_letters:,} dead letters"
         yield Problem(
-            f"{count} in ten minutes",
+            f"{formatting.counted(observed.dead_letters, 'dead letter')} in ten minutes",
             "Records or single metrics were rejected, and are in no sum. All other records are summed.",
             "dead-letters",
             since_ms=observed.dead_letters_since_ms,

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
+from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
 if TYPE_CHECKING:
@@ -121,7 +122,6 @@ CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 STALE = "It was not read in the newest round; before: "
 """How the reason of a stale partition begins."""
 
-_LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
 _OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
 
@@ -147,9 +147,10 @@ def evaluate_partition(
         return _past_end(samples, now_ms=now_ms, rules=rules)
     waiting = offsets.lag - offsets.deleted
     if offsets.deleted and waiting <= rules.allowed_lag:
-        evaluation = Evaluation(Status.OK, f"{waiting:,} other records wait.")
+        evaluation = Evaluation(Status.OK, f"{_waits(waiting, 'other record')}.")
     elif waiting > rules.allowed_lag and offsets.left:
-        evaluation = Evaluation(Status.WARN, _LEFT.format(waiting))
+        left = f"{_waits(waiting)}, but no member has this partition: the group may have left the topic."
+        evaluation = Evaluation(Status.WARN, left)
     else:
         evaluation = evaluate_samples(samples, members, now_ms=now_ms, rules=rules, deleted=offsets.deleted, late=late)
         if time_lag is not None:
@@ -158,7 +159,9 @@ def evaluate_partition(
         evaluation = evaluation._replace(reason=f"{evaluation.reason} {_OPEN.format(open_from)}")
     if not offsets.deleted:
         return evaluation
-    reason = f"{offsets.deleted:,} offsets were deleted before they were read. {evaluation.reason}"
+    lost = counted(offsets.deleted, "offset")
+    were = "was deleted before it was" if offsets.deleted == 1 else "were deleted before they were"
+    reason = f"{lost} {were} read. {evaluation.reason}"
     return Evaluation(max(evaluation.status, Status.WARN), reason)
 
 
@@ -190,7 +193,7 @@ def evaluate_samples(
         went_back = f"The committed offset went back from {window[-2].committed:,} to {last.committed:,}."
         return Evaluation(Status.REWIND, went_back)
     if idle_s >= rules.max_idle_s / 2:  # it moves soon, or is stopped soon: a WARN before that would delay it
-        waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
+        waiting = f"{_waits(last.lag - deleted)}, and the committed offset has not moved for {idle_s:.0f} s"
         return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
     return _by_lateness(window, now_ms, rules, late)
 
@@ -276,8 +279,11 @@ def _last_progress_ms(window: Sequence[OffsetSample], rules: Rules) -> int:
 
 def _without_progress(lag: int, members: int | None, idle_s: float, rules: Rules) -> Evaluation:
     more = " or more" if idle_s >= rules.window_s else ""
-    waiting = f"{lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s{more}"
+    waiting = f"{_waits(lag)}, and the committed offset has not moved for {idle_s:.0f} s{more}"
     if members:
-        count = "1 member" if members == 1 else f"{members:,} members"
-        return Evaluation(Status.STALL, f"{waiting}, although the group has {count}.")
+        return Evaluation(Status.STALL, f"{waiting}, although the group has {counted(members, 'member')}.")
     return Evaluation(Status.STOP, f"{waiting}; the group has no members." if members == 0 else f"{waiting}.")
+
+
+def _waits(records: int, noun: str = "record") -> str:
+    return f"{counted(records, noun)} {'waits' if records == 1 else 'wait'}"

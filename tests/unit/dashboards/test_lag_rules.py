@@ -48,6 +48,8 @@ def test_a_lag_within_the_allowed_one_has_the_age_of_its_records() -> None:
     assert evaluation(PartitionOffsets("t", 0, 0, 9, 7), age_s=61) == Evaluation(Status.ERR, old)
     deleted = "5 offsets were deleted before they were read. 3 other records wait."
     assert evaluation(PartitionOffsets("t", 0, 6, 9, 1), age_s=61) == Evaluation(Status.WARN, deleted)
+    one = "1 offset was deleted before it was read. 1 other record waits."
+    assert evaluation(PartitionOffsets("t", 0, 8, 9, 7), age_s=61).reason == one
     more = evaluation(PartitionOffsets("t", 0, 5, 9, 1), age_s=61)
     assert more == Evaluation(Status.ERR, f"4 offsets were deleted before they were read. {old}")
 

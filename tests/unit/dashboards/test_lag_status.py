@@ -51,11 +51,10 @@ def test_a_group_that_had_nothing_to_read_has_not_stopped(waiting: int) -> None:
 
 def test_no_progress_with_members_is_stall() -> None:
     """If records wait and nothing was committed for more than half the window, a group with members is STALL."""
-    found = evaluate_samples(samples(*[(5, 9)] * 11), 2, now_ms=NOW, rules=RULES)
-    assert found == Evaluation(
-        Status.STALL,
-        "4 records wait, and the committed offset has not moved for 100 s or more, although the group has 2 members.",
-    )
+    for lag, members, waits, has in ((4, 2, "4 records wait", "2 members"), (1, 1, "1 record waits", "1 member")):
+        found = evaluate_samples(samples(*[(5, 5 + lag)] * 11), members, now_ms=NOW, rules=RULES)
+        reason = f"{waits}, and the committed offset has not moved for 100 s or more, although the group has {has}."
+        assert found == Evaluation(Status.STALL, reason)
 
 
 def test_a_pause_is_shown_before_it_is_a_stop() -> None:
