@@ -60,12 +60,12 @@ def in_threads(functions: Mapping[str, Callable[[SignalSafeEvent], object]], sto
 
     If one fails, `stop` is set, and the end of the block raises the error.
     """
-    ended, errors = SignalSafeEvent(), list[Exception]()
+    ended, errors = SignalSafeEvent(), list[BaseException]()
 
     def run(function: Callable[[SignalSafeEvent], object]) -> None:
         try:
             function(ended)
-        except Exception as error:  # noqa: BLE001 (it is raised again at the end of the block)
+        except BaseException as error:  # noqa: BLE001 (it is raised again at the end of the block)
             errors.append(error)
             stop.set()
 

@@ -189,12 +189,13 @@ def test_what_runs_beside_a_block_ends_with_it() -> None:
     assert not stop.is_set()
 
 
-def test_an_error_of_what_runs_beside_a_block_ends_the_program() -> None:
+@pytest.mark.parametrize("error", [ConfigError("--store", "local:x", "name another file"), SystemExit("--store")])
+def test_an_error_of_what_runs_beside_a_block_ends_the_program(error: BaseException) -> None:
     """As wrong settings of the store: the stop is set, and the end of the block raises the error."""
 
     def fail(_: SignalSafeEvent) -> None:
-        raise ConfigError("--store", "local:x", "name another file")
+        raise error
 
     stop = SignalSafeEvent()
-    with pytest.raises(ConfigError, match="--store"), in_threads({"work": fail}, stop):
+    with pytest.raises(type(error), match="--store"), in_threads({"work": fail}, stop):
         assert stop.wait(30)
