@@ -120,20 +120,21 @@ def _aggregator(observed: Observed, now_ms: int, limits: Thresholds) -> Iterator
 
 
 def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]:
-    """Return a problem for each group that is ERR or WARN, or whose oldest unread record is too old."""
+    """Return a problem for each group that is ERR or WARN, or will be ERR, or whose oldest unread record is too old."""
     for state in present:
         status, own = state.evaluation.status, role(state.group)
         limit_s = limits.sink_seconds if own == SHIPPER else limits.lag_seconds
         late = state.time_lag is not None and state.time_lag.seconds > limit_s
-        if status not in (Status.ERR, Status.WARN) and not late:
-            continue
         bad = status in (Status.ERR, Status.WARN)
         stops = any(WAITS.format(one.name) in state.evaluation.reason for one in Status if one > Status.ERR)
-        what = (
-            f"Group {state.group} is {status.name}"
-            if bad
-            else f"Group {state.group} is {time_lag.text(state.time_lag)} behind"
-        )
+        if bad:
+            what = f"Group {state.group} is {status.name}"
+        elif late:
+            what = f"Group {state.group} is {time_lag.text(state.time_lag)} behind"
+        elif stops:
+            what = f"Group {state.group} will be ERR unless it goes on"
+        else:
+            continue
         yield Problem(
             what,
             state.evaluation.reason,

@@ -93,6 +93,16 @@ def test_the_remedy_is_that_of_the_status_that_waits() -> None:
         assert ("STALL: find the record" in action([found])) == (slug == "lag-status")
 
 
+def test_a_group_that_is_ok_while_it_stops_is_not_well() -> None:
+    """Its status may not change yet. What waits to be OK or WARN is no problem."""
+    before = Evaluation(Status.OK, "The lag is 0.", changed_ms=NOW - MINUTE)
+    for status, found in (Status.STALL, ["Group billing will be ERR unless it goes on"]), (Status.WARN, []):
+        waiting = {("orders", 0): Evaluation(status, "4 records wait.")}
+        (shown,) = limit(waiting, {("orders", 0): before}, before, now_ms=NOW, rules=Rules()).values()
+        group = replace(state("billing"), evaluation=evaluate_group([("orders/0", shown)]))
+        assert [one.what for one in found_in(group)] == found
+
+
 @pytest.mark.parametrize(
     ("fell_silent", "command"),
     [
