@@ -48,7 +48,7 @@ tour: setup ## a new user's first hour on one system: every number that is shown
 fuzz: setup ## hostile bytes for everything that reads some from outside, a share of the time for each: make fuzz MINUTES=60
 	@PYTHONPATH=tests exec $(PYTHON_) -m support.fuzzing --minutes $(or $(MINUTES),60) $(ARGS)
 
-properties: setup ## the property tests with 20 times as many examples (half an hour)
+properties: setup ## the property tests with 40 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
 
 mutants: setup ## what the tests do not notice: 100 small errors in each package (an hour): make mutants ARGS="--package table --sample 200 --seed 2"

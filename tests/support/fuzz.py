@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 T = TypeVar("T")
 
-FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "1"))
+FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "0.5"))
 """By what the number of examples of every property test is multiplied."""
 
 
