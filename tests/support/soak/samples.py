@@ -23,14 +23,14 @@ MIB = 1 << 20
 def sample(parts: Iterable[Server], folder: Path) -> dict[str, float]:
     """Return each figure by the title of its curve. A part that does not run has none.
 
-    The memory that processes share is divided by their number.
+    Memory is what a process has for itself: another program changes how much of the rest is shared.
     """
     found: dict[str, float] = {}
     for part in parts:
         with suppress(psutil.Error):
             processes = tree(part.pid) if part.pid else []
             if processes:
-                found[f"{part.name}: memory, MB"] = sum(one.memory_full_info().pss for one in processes) / MIB
+                found[f"{part.name}: memory, MB"] = sum(one.memory_full_info().uss for one in processes) / MIB
                 found[f"{part.name}: descriptors"] = sum(one.num_fds() for one in processes)
                 found[f"{part.name}: threads"] = sum(one.num_threads() for one in processes)
     topics = {f"topic {path.name[:-2]}, MB": _mib(path, "*.log") for path in folder.glob("broker/data/metrics*")}
