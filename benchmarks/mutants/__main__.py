@@ -30,11 +30,10 @@ PACKAGES = {
     "stream": (
         ["aggregator/tallystream_aggregator/stream/**/*.py"],
         [
-            "tests/unit/aggregator/stream/test_[cho]*.py",
-            "tests/unit/aggregator/stream/test_kafka*.py",
+            "tests/unit/aggregator/stream/test_[!l]*.py",
             "tests/unit/aggregator/stream/test_loop.py",
-            "tests/unit/aggregator/stream/test_loop_[ert]*.py",
-            "tests/unit/aggregator/stream/test_[rst]*.py",
+            "tests/unit/aggregator/stream/test_loop_[!s]*.py",
+            "tests/unit/aggregator/stream/test_loop_settings.py",
         ],
     ),
     "reporter": (

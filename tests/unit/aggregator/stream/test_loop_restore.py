@@ -105,6 +105,19 @@ def test_a_log_that_was_cut_off_below_what_is_published_is_not_replayed() -> Non
         direct.loop(skip_lost=True).run_epoch(Batch(0), (2, 0), 10)
 
 
+def test_a_log_that_ends_before_what_is_published_is_not_waited_for() -> None:
+    """As in a rebuild, which does not ask whether the last records are still the same."""
+    direct = Direct()
+    direct.feed(1, 2)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    published = newest_row(direct.broker, ROWS, 0)
+    assert published is not None
+    direct.cluster.partition(METRICS).truncate(1)
+    restorer = Restorer(direct.broker, LoopSettings(LoopId(TOPICS), table=TABLE), direct.after(600))
+    with closing(direct.broker.source()) as source, pytest.raises(LostRecordsError, match="it lost the offsets 1 to 1"):
+        restorer.table_at(published, None, source)
+
+
 def test_lost_records_of_an_old_state_are_not_skipped_if_the_rows_have_them() -> None:
     """An old copy of the checkpoint is older than the records. The rows are used, and no count falls."""
     direct = Direct()
