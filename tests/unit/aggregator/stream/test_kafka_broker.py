@@ -63,6 +63,14 @@ class FakeAdmin:
         self.asked.append(len(asked))
         return {one: self._answer(spec, isolation_level) for one, spec in asked.items()}
 
+    def describe_topics(self, asked: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
+        """Answer with an ID that has the topic's name."""
+        assert request_timeout > 0
+        answers: dict[str, Future[Any]] = {name: Future() for name in asked.topics}
+        for name, answer in answers.items():
+            answer.set_result(SimpleNamespace(topic_id=f"id-of-{name}"))
+        return answers
+
     def _answer(self, spec: Any, isolation: IsolationLevel) -> Future[Any]:
         answer: Future[Any] = Future()
         if self.errors:
@@ -120,6 +128,13 @@ def test_what_is_opened_has_the_options_of_the_broker(admin: FakeAdmin, monkeypa
     assert [options["isolation.level"] for options in consumers] == ["read_uncommitted", "read_committed"]
     assert {options["bootstrap.servers"] for options in [*consumers, *producers]} == {"b:1"}
     assert [options["transactional.id"] for options in producers] == ["id"]
+
+
+@pytest.mark.usefixtures("admin")
+def test_topics_have_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is created again has another one."""
+    monkeypatch.setattr(kafka, "TopicCollection", lambda names: SimpleNamespace(topics=names))
+    assert broker().topic_ids(["in"]) == {"in": "id-of-in"}
 
 
 def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:

@@ -82,6 +82,15 @@ def test_a_stop_ends_a_replay() -> None:
     assert table.state.records == 0
 
 
+def test_a_replay_skips_no_records_of_a_log_that_is_cut_off() -> None:
+    """Only deleted ones: other records will have the offsets of those that are gone."""
+    direct, table = Direct(), Table(State(shard=0, shards=1), TABLE)
+    direct.feed(1)
+    table.advance(str(METRICS), 1, 0)
+    with closing(direct.broker.source()) as source, pytest.raises(LostRecordsError, match="lost the offsets 1 to 1"):
+        read_to(table, {METRICS: 3}, source, direct.after(600), skip_lost=True)
+
+
 def test_a_table_whose_rows_another_task_has_replaced_is_not_used() -> None:
     """The loop begins again, and finds that it is fenced."""
     direct = Direct()
