@@ -15,12 +15,8 @@ from tallystream_dashboards.data.sides import NUMBERS, compare_all
 from tallystream_dashboards.data.stored import read_stored
 from tallystream_dashboards.data.sums import OWN
 from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
-from tallystream_dashboards.terminal.show import (
-    Shown,
-    TableSettings,
-    aligned,
-    did_you_mean,
-)
+from tallystream_dashboards.printable import printable
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -199,4 +195,4 @@ def _text(now: Comparison, unit: str, sentences: Sequence[str]) -> str:
 
 
 def _lines(sentences: Iterable[str]) -> str:
-    return "\n" + "".join(f"{one}\n" for one in sentences if one)
+    return "\n" + "".join(f"{printable(one)}\n" for one in sentences if one)

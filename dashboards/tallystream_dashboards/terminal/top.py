@@ -16,6 +16,7 @@ from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.storage import group_json
+from tallystream_dashboards.printable import printable
 from tallystream_dashboards.terminal.lag import outdated
 from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 from tallystream_dashboards.terminal.sums import read_sums, sum_json
@@ -84,7 +85,7 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
 
 def screen(state: Overview, columns: int, lines: int) -> str:
     """Return the state as text of at most so many lines. Rows of tables are cut at the last column."""
-    head = [line for sentence in _head(state) for line in wrap(sentence, columns)]
+    head = [line for sentence in _head(state) for line in wrap(printable(sentence), columns)]
     # Two empty lines, two heads of tables, and the line of the cursor.
     left = max(0, lines - len(head) - 5)
     groups, sums = rows_of(len(state.groups), len(state.sums), left)

@@ -101,3 +101,16 @@ def test_the_producer_that_died_is_named_where_offsets_have_no_record(store: Sto
     _, lines = compared(store, "orders.sent", "billing.processed")
     (line,) = (line for line in lines if line.startswith("20 offsets have no record"))
     assert ": instance orders-2 died with at most 20 unreported; or of transactions, other producers" in line
+
+
+def test_names_in_sentences_are_text(store: StoreSettings) -> None:
+    """Escape sequences and newlines in the name of an instance that died, and in that of a counter, are escaped."""
+    write(store, [*sent(1000), *processed(900, 900, 925), counted("a\x1b[2J\nb", 5), *sent(5)])
+    write(store, [position("a\x1b[2J\nb.position", "0", 0, 5)])
+    for ago_s in (300, 290):
+        for name, number in (("billing.processed", 900), ("billing.processed.taken", 925)):
+            write(store, [of_instance(name, "billing-\x1b[2J\n2", "a", number, ago_s)])
+    for names, text in ((("billing.processed",), "billing-\\x1b[2J\\n2 died"), ((), "orders/a\\x1b[2J\\nb")):
+        _, lines = compared(store, *names)
+        assert "".join(lines).isprintable()
+        assert any(text in line for line in lines)

@@ -14,12 +14,14 @@ from support.printed import cells, printed
 from support.stores import write
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.exit_codes import BAD
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag import time_lag
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 from tallystream_dashboards.terminal.lag import ShowSettings, exit_code
+from tallystream_dashboards.terminal.top import TopSettings
 
 
 @pytest.fixture
@@ -144,12 +146,12 @@ HOSTILE = "evil\x1b]0;title\x07\nwell  OK\u202e"
 
 @pytest.fixture
 def hostile_ms(store: StoreSettings) -> int:
-    """Write a minute of a group whose name and topic have control characters."""
+    """Write rounds of a group that has stopped, whose name and topic have control characters."""
     now, rounds = round(time.time() * 1000), Rounds()
     points: list[Point] = []
-    for second in range(61):
+    for second in range(71):
         one = group(HOSTILE, (0, second * 5), topic="t\x1b[2J")
-        points += rounds.points(round_of(one), now - (60 - second) * 1000)
+        points += rounds.points(round_of(one), now - (70 - second) * 1000)
     assert write(store, points) == 0
     return now
 
@@ -166,3 +168,10 @@ def test_names_are_text(store: StoreSettings, hostile_ms: int, named: str | None
     else:
         assert lines[1].startswith("evil\\x1b]0;title\\x07\\nwell  OK\\u202e")
         assert len(lines) == (2 if named is None else 5)
+
+
+def test_names_in_the_sentences_of_top_are_text(store: StoreSettings, hostile_ms: int) -> None:
+    """The name of a group that has stopped is escaped in what is not well, too."""
+    code, lines = printed(TopSettings(store=store), now_ms=hostile_ms)
+    text = "".join(lines)
+    assert (code, text.isprintable(), "Group evil\\x1b]0;title\\x07\\nwell" in text) == (BAD, True, True)
