@@ -15,12 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TIMEOUT_S = 600.0
 """How long the download of a set of jars may take, in seconds."""
@@ -91,22 +96,35 @@ def fetch(of: str) -> list[Path]:
     Several processes may call this at the same time: then each downloads.
 
     Raises:
+        ConfigError: the cache can't be used.
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
     """
-    folder = _folder(of)
-    folder.mkdir(parents=True, exist_ok=True)
-    if to_download := missing(of):
-        _retrieve(to_download, folder)
-    return [folder / jar.file_name for jar in read_lock(of)]
+    with _folder(of) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        if to_download := missing(of):
+            _retrieve(to_download, folder)
+        return [folder / jar.file_name for jar in read_lock(of)]
 
 
 def missing(of: str) -> list[Jar]:
-    """Return the jars of a set that `fetch` downloads."""
-    return [jar for jar in read_lock(of) if sha256_of(_folder(of) / jar.file_name) != jar.sha256]
+    """Return the jars of a set that `fetch` downloads.
+
+    Raises:
+        ConfigError: the cache can't be used.
+    """
+    with _folder(of) as folder:
+        return [jar for jar in read_lock(of) if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
-def _folder(of: str) -> Path:
-    return cache_dir() / "jars" / of
+@contextmanager
+def _folder(of: str) -> Iterator[Path]:
+    """Yield the folder of a set. An error of the system in the block becomes a ConfigError."""
+    folder = cache_dir() / "jars" / of
+    try:
+        yield folder
+    except OSError as error:
+        remedy = f"name a folder that this user may write; the system reports: {error}"
+        raise ConfigError("TALLYSTREAM_CACHE", str(folder), remedy) from error
 
 
 def _retrieve(jars: list[Jar], folder: Path) -> None:
@@ -165,7 +183,7 @@ def main(sets: list[str]) -> int:
         started = time.monotonic()
         try:
             paths = fetch(name)
-        except JarsError as error:
+        except TallystreamError as error:
             sys.stderr.write(f"{error}\n")
             return 2
         if (took_s := time.monotonic() - started) > 1:

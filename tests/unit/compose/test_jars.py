@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_a_user_without_a_home_folder_has_to_name_the_cache(monkeypatch: pytest.
     monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # a user ID that the system does not know
     with pytest.raises(ConfigError, match="TALLYSTREAM_CACHE is not set; name a folder"):
         jars.cache_dir()
+
+
+@pytest.mark.parametrize("call", [jars.fetch, jars.missing])
+def test_a_cache_that_can_not_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Callable[[str], object]
+) -> None:
+    """As if the cache is a file, or below one: the error names the variable, the folder and the reason."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match=r"TALLYSTREAM_CACHE.*file/jars/broker.*Not a directory"):
+        call("broker")
 
 
 @pytest.fixture
