@@ -41,7 +41,7 @@ class CompareSettings(TableSettings):
     each counter with positions is shown, of one app or of all. `tags` are KEY=VALUE.
 
     Raises:
-        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set, or there are too many names.
+        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set, or the names and options contradict each other.
     """
 
     names: tuple[str, ...] = ()
@@ -55,6 +55,9 @@ class CompareSettings(TableSettings):
         TableSettings.__post_init__(self)
         if len(self.names) > 2:
             raise ConfigError("NAMES", self.names, "give the counter of what was sent and of what was processed")
+        if self.app is not None and (self.names or self.group is not None):
+            remedy = "give it without names and --group; a counter of one app is APP/NAME"
+            raise ConfigError("--app", self.app, remedy)
         if self.tags and not self.names:
             raise ConfigError("--tag", self.tags[0], "give the counter of what was processed, too")
         for tag in self.tags:

@@ -10,12 +10,14 @@ import pytest
 from support.lag import of_shipper
 from support.printed import NOW_MS, cells, compared, counted, of_group, position, processed, sent
 from support.stores import write
+from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare_reading import read_compared
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.exit_codes import BAD, GOOD, UNKNOWN
+from tallystream_dashboards.terminal.compare import CompareSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +81,13 @@ def test_a_wrong_name(store: StoreSettings) -> None:
     assert (code, "Did you mean billing?" in text) == (UNKNOWN, True)
     code, (text,) = compared(store, "orders.sent", "billing/orders.sent")
     assert (code, "nothing of 'orders.sent' or 'billing/orders.sent' together" in text) == (UNKNOWN, True)
+
+
+@pytest.mark.parametrize("chosen", [{"names": ("sent", "done")}, {"group": "billing"}])
+def test_an_app_selects_from_all_counters_only(store: StoreSettings, chosen: dict[str, Any]) -> None:
+    """With names or a group it would change nothing, and the numbers would be those of all apps."""
+    with pytest.raises(ConfigError, match=r"--app: 'orders' can't be used; .* is APP/NAME\."):
+        CompareSettings(store=store, app="orders", **chosen)
 
 
 def test_the_moment_when_all_stood_still(store: StoreSettings) -> None:
