@@ -129,13 +129,13 @@ def _compare(store: StoreSettings, found: dict[str, str]) -> TableSettings:
 
 
 def _problems(store: StoreSettings, _: dict[str, str]) -> TableSettings:
-    from tallystream_dashboards.terminal.top import TopSettings
+    from tallystream_dashboards.terminal.top import ProblemsSettings
 
-    return TopSettings(store=store)
+    return ProblemsSettings(store=store)
 
 
 def _verdict(_: int, objects: Objects) -> dict[str, Any]:
-    return {name: objects[0][name] for name in ("at_ms", "well", "problems")}
+    return objects[0]
 
 
 _ROUTES = {

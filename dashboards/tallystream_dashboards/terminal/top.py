@@ -22,7 +22,10 @@ from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned
 from tallystream_dashboards.terminal.sums import read_sums, sum_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.groups import GroupsNow
     from tallystream_dashboards.data.problems import Problem
     from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState
@@ -47,9 +50,7 @@ class Overview:
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object. Times are epoch ms."""
         return {
-            "at_ms": self.at_ms,
-            "well": not self.problems,
-            "problems": list(self.problems),
+            **_verdict(self.at_ms, self.problems),
             "groups": [group_json(state, partitions=False) for state in self.groups],
             "sums": [sum_json(one, self.at_ms) for one in self.sums],
         }
@@ -67,20 +68,25 @@ class TopSettings(TableSettings):
         return Shown([state.as_json()], text, "", code)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemsSettings(TableSettings):
+    """Settings of `/v1/problems`, which has no groups and no sums."""
+
+    def shown(self, reader: PointReader, at_ms: int) -> Shown:
+        """Return what is not well."""
+        return Shown([_verdict(at_ms, _problems(reader, _groups_now(reader, at_ms), at_ms))], "", "", GOOD)
+
+
 def read_overview(reader: PointReader, at_ms: int) -> Overview:
     """Return the state at a time, epoch ms. Groups that are gone are left out.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    groups = read_groups_now(reader, Period(at_ms, at_ms, at_ms))
+    groups = _groups_now(reader, at_ms)
     sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(one.rate(at_ms) or 0))
-    observed = read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1)
-    found = [_sentence(problem, at_ms) for problem in problems(groups, observed, now_ms=at_ms)]
-    lag_known = groups.round_ms is not None
-    if not lag_known:
-        found.append(outdated(None, at_ms))
-    return Overview(at_ms, lag_known, tuple(found), tuple(one for one in groups.states if not one.gone), tuple(sums))
+    present = tuple(one for one in groups.states if not one.gone)
+    return Overview(at_ms, groups.round_ms is not None, _problems(reader, groups, at_ms), present, tuple(sums))
 
 
 def screen(state: Overview, columns: int, lines: int) -> str:
@@ -97,6 +103,21 @@ def rows_of(groups: int, sums: int, left: int) -> tuple[int, int]:
     """Return how many groups and sums `left` lines have: half of them each, and what the other one does not need."""
     shown = min(groups, max(left - left // 2, left - sums))
     return shown, min(sums, left - shown)
+
+
+def _groups_now(reader: PointReader, at_ms: int) -> GroupsNow:
+    return read_groups_now(reader, Period(at_ms, at_ms, at_ms))
+
+
+def _problems(reader: PointReader, groups: GroupsNow, at_ms: int) -> tuple[str, ...]:
+    """Return what is not well as sentences. Without lag that is not known, which is one, too."""
+    observed = read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1)
+    found = [_sentence(problem, at_ms) for problem in problems(groups, observed, now_ms=at_ms)]
+    return (*found, *([outdated(None, at_ms)] if groups.round_ms is None else []))
+
+
+def _verdict(at_ms: int, found: Sequence[str]) -> dict[str, Any]:
+    return {"at_ms": at_ms, "well": not found, "problems": list(found)}
 
 
 def _sentence(problem: Problem, at_ms: int) -> str:

@@ -14,7 +14,8 @@ from support.lag import Rounds, group, round_of
 from support.printed import NOW_MS, printed
 from support.stores import write
 from tallystream.ulid import ulid
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import Point, Series
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.http_api import LagApi, serve
@@ -118,6 +119,20 @@ def test_problems_are_those_of_top(store: StoreSettings, api: LagApi) -> None:
     assert (status, found) == (200, {name: top[name] for name in ("at_ms", "well", "problems")})
     assert found["well"] is False
     assert found["problems"][0].startswith("Group billing is ERR")
+
+
+def test_problems_need_no_sums(api: LagApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe asks every few seconds, and a store may have thousands of sums: none is read."""
+    read = []
+    reads = LocalStore.read
+
+    def recorded(reader: LocalStore, measurement: str, *args: Any, **kwargs: Any) -> list[Series]:
+        read.append(measurement)
+        return reads(reader, measurement, *args, **kwargs)
+
+    monkeypatch.setattr(LocalStore, "read", recorded)
+    assert get(api, "/v1/problems")[0] == 200
+    assert all(name.startswith("tallystream.") for name in read), read
 
 
 def test_a_moment_in_the_past(api: LagApi) -> None:
