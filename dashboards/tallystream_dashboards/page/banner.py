@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHOWN = 3
 """How many problems of one kind are shown at once. The others are behind a button."""
 MAX_PROBLEMS = 50
-"""How many problems are listed."""
+"""How many problems of one kind are listed."""
 
 
 def draw_banner(data: PageData, *, zone: tzinfo) -> None:
@@ -46,10 +46,10 @@ def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
     critical = sum(problem.severity == "critical" for problem in found)
     if len(found) == 1:
         return f"1 {'critical problem' if critical else 'warning'}"
-    parts = [f"{critical} critical"] if critical else []
+    parts = [f"{critical:,} critical"] if critical else []
     warnings = len(found) - critical
-    parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
-    return f"{len(found)} problems: {', '.join(parts)}"
+    parts += [formatting.counted(warnings, "warning")] if warnings else []
+    return f"{len(found):,} problems: {', '.join(parts)}"
 
 
 def banner(
@@ -66,7 +66,7 @@ def banner(
         severity = "critical" if any(problem.severity == "critical" for problem in found) else "warning"
     sentence = headline(found, lag_known=lag_known, past=selection.at is not None)
     kinds: dict[str, list[Problem]] = {}
-    for problem in found[:MAX_PROBLEMS]:
+    for problem in found:
         kinds.setdefault(problem.slug, []).append(problem)
     items = [_kind(kind, selection, clock, now_ms=now_ms) for kind in kinds.values()]
     listed = f"<ol>{''.join(items)}</ol>" if found else ""
@@ -78,8 +78,10 @@ def banner(
 
 def _kind(kind: Sequence[Problem], selection: Selection, clock: Callable[[int], str], *, now_ms: int) -> str:
     """Return the problems of one kind, with what to do about all of them."""
-    items = [_item(problem, selection, clock, now_ms=now_ms) for problem in kind]
-    more = f"<details><summary>{len(items) - SHOWN} more</summary>{''.join(items[SHOWN:])}</details>"
+    items = [_item(problem, selection, clock, now_ms=now_ms) for problem in kind[:MAX_PROBLEMS]]
+    if len(kind) > MAX_PROBLEMS:
+        items.append(f"<p>{len(kind) - MAX_PROBLEMS:,} more are not listed.</p>")
+    more = f"<details><summary>{len(kind) - SHOWN:,} more</summary>{''.join(items[SHOWN:])}</details>"
     runbook = page_link({"view": "runbook", "section": kind[0].slug})
     # The runbook opens beside the page, so that the problem stays in view.
     return (

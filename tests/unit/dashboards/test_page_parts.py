@@ -38,6 +38,7 @@ def drawn(found: Sequence[Problem], *, lag_known: bool = True) -> str:
         ([CRITICAL], "1 critical problem"),
         ([CRITICAL, WARNING, WARNING], "3 problems: 1 critical, 2 warnings"),
         ([WARNING, WARNING], "2 problems: 2 warnings"),
+        ([CRITICAL] * 1200 + [WARNING] * 1000, "2,200 problems: 1,200 critical, 1,000 warnings"),
     ],
 )
 def test_the_first_sentence_is_the_answer(found: list[Problem], sentence: str) -> None:
@@ -63,13 +64,15 @@ def test_a_problem_has_its_time_and_links() -> None:
 
 
 def test_many_problems_are_behind_a_button() -> None:
-    """Of a kind three are shown at once. The others can be opened, up to a maximum. What to do is there once."""
-    html = drawn([CRITICAL] * 59 + [WARNING])
+    """Of a kind three are shown at once. The others can be opened, up to a maximum. No kind hides another one."""
+    html = drawn([CRITICAL] * 1250 + [WARNING])
     assert html.partition("<details>")[0].count("<strong>") == 3
-    assert f"<summary>{MAX_PROBLEMS - 3} more</summary>" in html
-    assert html.count("<strong>") == MAX_PROBLEMS
-    assert html.count("What to do") == 1
+    assert "<summary>1,247 more</summary>" in html
+    assert "<p>1,200 more are not listed.</p></details>" in html
+    assert html.count("<strong>") == MAX_PROBLEMS + 1
+    assert html.count("What to do") == 2
     assert drawn([CRITICAL, WARNING, CRITICAL]).count("What to do") == 2
+    assert "not listed" not in drawn([CRITICAL] * MAX_PROBLEMS)
 
 
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
