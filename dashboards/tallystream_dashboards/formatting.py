@@ -32,6 +32,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def sentence(count: int, noun: str, one: str, several: str) -> str:
+    """Return `1 member has` or `2 members have`, by the verb for `one` and for `several`."""
+    return f"{counted(count, noun)} {one if count == 1 else several}"
+
+
 def rate(value: float | None) -> str:
     """Return a rate without its unit, with at most one decimal if it is not an integer."""
     if value is None:

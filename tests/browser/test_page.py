@@ -107,7 +107,7 @@ def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, s
         assert first[4] == "never at this rate"
         assert first[6] == "1"
         assert "STOP in orders/0" in first[7]
-        assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[7]
+        assert "Nothing valid is committed in 1 of 2 partitions, with 10 records." in second[7]
         page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")

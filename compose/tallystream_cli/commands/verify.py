@@ -13,6 +13,7 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
 from tallystream_dashboards.exit_codes import BAD, GOOD, NotKnownError
+from tallystream_dashboards.formatting import counted, sentence
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -96,21 +97,21 @@ def as_text(outcome: Outcome) -> str:
 def summary(outcome: Outcome) -> str:
     """Return one sentence: what was compared, and whether it agrees."""
     ends = ", ".join(f"{partition}: {end:,}" for partition, end in _short_names(outcome.ends).items())
-    counts = [f"{outcome.sums:,} sums"]
-    counts += [] if outcome.letters is None else [f"{outcome.letters:,} dead letters"]
-    counts += [] if outcome.events is None else [f"{outcome.events:,} events"]
-    number = len(outcome.differences)
-    result = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
-    return f"{result}: {', '.join(counts)}, {outcome.records:,} records (partition: next offset {ends})"
+    numbers = {"sum": outcome.sums, "dead letter": outcome.letters, "event": outcome.events, "record": outcome.records}
+    counts = ", ".join(counted(number, noun) for noun, number in numbers.items() if number is not None)
+    result = counted(len(outcome.differences), "difference") if outcome.differences else "all agree"
+    return f"{result}: {counts} (partition: next offset {ends})"
 
 
 def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
-    counts = {
-        "instances have records in several partitions, and their events were not compared": outcome.moved,
-        "records of metrics-agg are no sums and were skipped": outcome.unreadable,
-    }
-    sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
+    sentences = []
+    if outcome.moved:
+        moved = sentence(outcome.moved, "instance", "has", "have")
+        sentences.append(f"{moved} records in several partitions: such events were not compared")
+    if outcome.unreadable:
+        skipped = sentence(outcome.unreadable, "record", "was", "were")
+        sentences.append(f"{skipped} skipped in metrics-agg: not a sum")
     if outcome.letters is None:
         sentences.append("dead letters were not compared: some have been deleted")
     if outcome.events is None:

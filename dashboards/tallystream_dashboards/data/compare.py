@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_dashboards.data.bounds import Bounds, balanced
+from tallystream_dashboards.formatting import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -163,7 +164,8 @@ def compare(
             why.append(f"Sent and in flight are as far as producers have reported: {_who_died(senders)}.")
         elif beyond:
             why.append(
-                f"{beyond:,} offsets are after the last one that is counted as sent: {_unsent(beyond, senders)}."
+                f"{sentence(beyond, 'offset', 'is', 'are')} after the last one that is counted as sent: "
+                f"{_unsent(beyond, senders)}."
             )
     if uncommitted is not None and in_flight.at_most is None:
         in_flight = Bounds(0, uncommitted)
@@ -243,13 +245,14 @@ def _of_offsets(
     empty, missing = max(0, offsets - sent.count), max(0, sent.count - offsets)
     skipped = max(0, -surplus - empty - missing)
     if empty:
-        why.append(f"{empty:,} offsets have no record that is counted as sent: {_unsent(empty, senders)}.")
+        have = sentence(empty, "offset", "has", "have")
+        why.append(f"{have} no record that is counted as sent: {_unsent(empty, senders)}.")
     if missing:
-        why.append(f"{missing:,} records were counted as sent and have no offset: {_MISSING}.")
+        why.append(f"{sentence(missing, 'record', 'was', 'were')} counted as sent without an offset: {_MISSING}.")
     if before:
-        why.append(f"{before:,} offsets are before the first one that was processed.")
+        why.append(f"{sentence(before, 'offset', 'is', 'are')} before the first one that was processed.")
     if skipped:
-        why.append(f"{skipped:,} records were sent and not counted: {_SKIPPED}.")
+        why.append(f"{sentence(skipped, 'record', 'was', 'were')} sent and not counted: {_SKIPPED}.")
     # Without positions, other records than those may have been counted: those before, and in partitions without any.
     elsewhere = before + sum(one.known.size for one in partitions if not one.processed.size)
     lost = Bounds(max(0, before - empty - max(0, surplus)) + skipped, before)
@@ -295,7 +298,7 @@ def _unfinished(number: int, died: Collection[Died]) -> str:
     named = [f"instance {one.instance} died with at most {one.unreported:,} unreported" for one in died]
     if sum(one.unreported for one in died) < number:
         named.append(("the others " if named else "") + "in work, or by a process that was killed")
-    return f"{number:,} records were taken and not counted: {'; '.join(named)}."
+    return f"{sentence(number, 'record', 'was', 'were')} taken and not counted: {'; '.join(named)}."
 
 
 def _higher(one: Bounds, by: int) -> Bounds:

@@ -12,6 +12,7 @@ from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.data.compare_reading import read_consumers
 from tallystream_dashboards.data.problems import Problem
 from tallystream_dashboards.data.stopped import read_stopped
+from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.lag.reader import last_round_ms
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.storage import RECORDS
@@ -68,13 +69,13 @@ def read_record_problems(reader: PointReader, *, now_ms: int, limits: Thresholds
     for key, (sender, one) in consumers.items():
         details = {"view": "compare", "app": key.app, "metric": key.name}
         if one.lost.at_least > limits.lost:
-            what = f"{key.app}: {one.lost.at_least:,} records of {key.name} were lost"
-            yield Problem(what, f"They were sent by {sender}, and never counted.", "records-lost", details=details)
+            what = f"{key.app} lost {counted(one.lost.at_least, 'record')} of {key.name}"
+            yield Problem(what, f"Sent by {sender}, and never counted.", "records-lost", details=details)
         if one.twice.at_least > limits.processed_twice:
-            what = f"{key.app} processed {one.twice.at_least:,} records of {key.name} more than once"
-            yield Problem(what, "They were counted twice.", "processed-twice", details=details)
+            what = f"{key.app} processed {counted(one.twice.at_least, 'record')} of {key.name} more than once"
+            yield Problem(what, "Counted twice.", "processed-twice", details=details)
     for app, name, since_ms in read_stopped(reader, at_ms=as_of_ms, period_ms=limits.stopped_minutes * 60_000):
-        what = f"{name} of {app} has not grown for {limits.stopped_minutes} minutes"
+        what = f"{name} of {app} has not grown for {counted(limits.stopped_minutes, 'minute')}"
         why = "It grew in five such periods in a row, and its instances live."
         details = {"view": "metrics", "app": app, "metric": name}
         yield Problem(what, why, "sum-stopped", since_ms=since_ms, details=details)

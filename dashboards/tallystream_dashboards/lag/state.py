@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.formatting import number
+from tallystream_dashboards.formatting import counted, number
 from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.changes import changed_ms, limit
 from tallystream_dashboards.lag.samples import Rates, total
@@ -147,7 +147,7 @@ def group_state(
     if state.unknown_partitions and lag is not None:
         reasons.append(
             f"Nothing valid is committed in {state.unknown_partitions:,} of {state.partition_count:,} partitions, "
-            f"which hold {state.uncommitted_records:,} records."
+            f"with {counted(state.uncommitted_records, 'record')}."
         )
     return replace(state, evaluation=state.evaluation._replace(reason=" ".join(reasons)))
 

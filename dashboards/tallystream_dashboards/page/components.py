@@ -66,7 +66,7 @@ def chart(title: str, data: ChartData, *, key: str, events: Sequence[Event] = ()
         )
         st.html(charts.legend(title, data))
     if data.left_out:
-        st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
+        st.caption(f"The largest are drawn. Not drawn: {data.left_out:,}.")
 
 
 def as_of(data: PageData, *, zone: tzinfo, every: float) -> None:
@@ -83,9 +83,7 @@ def as_of(data: PageData, *, zone: tzinfo, every: float) -> None:
 def left_out(count: int) -> None:
     """Draw how many metrics are not read, if there are some."""
     if count:
-        st.caption(
-            f"{count:,} more metrics are in the store and not read: this has the first {MAX_MEASUREMENTS} by name."
-        )
+        st.caption(f"This has the first {MAX_MEASUREMENTS} metrics by name. The store has more, not read: {count:,}.")
 
 
 def empty_store() -> None:

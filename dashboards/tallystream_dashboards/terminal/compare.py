@@ -41,7 +41,8 @@ class CompareSettings(TableSettings):
     each counter with positions is shown, of one app or of all. `tags` are KEY=VALUE.
 
     Raises:
-        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set, or the names and options contradict each other.
+        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or names and options contradict
+            each other.
     """
 
     names: tuple[str, ...] = ()

@@ -106,7 +106,7 @@ def test_the_summary_says_what_was_compared() -> None:
     """It has the numbers of sums, dead letters, events and records, and the offsets up to which they were read."""
     outcome = Outcome({"metrics:1": 9, "metrics:0": 1005}, records=1014, sums=3, letters=2, events=1)
     assert summary(outcome) == (
-        "all agree: 3 sums, 2 dead letters, 1 events, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
+        "all agree: 3 sums, 2 dead letters, 1 event, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
     )
     assert notes(outcome) == []
     assert "(partition: next offset a:2: 7, a:10: 8, b:0: 9)" in summary(Outcome({"b:0": 9, "a:10": 8, "a:2": 7}))
@@ -131,6 +131,10 @@ def test_the_table_is_limited() -> None:
 
 def test_notes_say_what_was_not_compared() -> None:
     """Each kind of record that was not compared has a note with its number."""
+    assert notes(Outcome(moved=1, unreadable=1, letters=0, events=0)) == [
+        "1 instance has records in several partitions: such events were not compared",
+        "1 record was skipped in metrics-agg: not a sum",
+    ]
     found = notes(Outcome(moved=3, unreadable=4))
     assert [note.split()[0] for note in found[:2]] == ["3", "4"]
     assert len(found) == 4

@@ -217,7 +217,7 @@ def test_records_that_were_lost_and_processed_twice(store: StoreSettings) -> Non
         points += [counted(name, 900, 0, "billing"), position(f"{name}.position", "0", 100, 1000, app="billing")]
     points += [counted("done", 1003, 0, "audit"), position("done.position", "0", 0, 1000, app="audit", topic="other")]
     write(store, points)
-    lost = ("TallystreamRecordsLost", "done", "billing: 100 records of done were lost")
+    lost = ("TallystreamRecordsLost", "done", "billing lost 100 records of done")
     twice = ("TallystreamProcessedTwice", "done", "audit processed 3 records of done more than once")
     assert sorted(posted(store)) == [twice, lost]
     assert posted(store, thresholds=Thresholds.parse(["lost=100"])) == [twice]

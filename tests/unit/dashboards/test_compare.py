@@ -51,6 +51,16 @@ def found_in(
     )
 
 
+def test_a_reason_about_one_record() -> None:
+    """The verb is singular."""
+    offsets = {ONE: Range(0, 10)}
+    found = compare(Counted(9, offsets), Counted(8, {ONE: Range(1, 9)}))
+    assert found.why[2].startswith("1 offset has no record that is counted as sent: ")
+    assert found.why[3] == "1 offset is before the first one that was processed."
+    found = compare(None, Counted(9, {ONE: Range(0, 9)}), taken=Counted(10, {ONE: Range(0, 9)}))
+    assert found.why[-1] == "1 record was taken and not counted: in work, or by a process that was killed."
+
+
 def granted(found: Comparison, text: str) -> bool:
     """Return whether a sentence says that the bounds rest on this."""
     return any(sentence.startswith("Taken for granted") and text in sentence for sentence in found.why)

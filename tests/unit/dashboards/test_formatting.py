@@ -55,6 +55,12 @@ def test_durations(seconds: float, text: str) -> None:
     assert formatting.duration(seconds) == text
 
 
+@pytest.mark.parametrize(("count", "text"), [(0, "0 records were"), (1, "1 record was"), (1200, "1,200 records were")])
+def test_a_noun_and_its_verb_agree_with_the_number(count: int, text: str) -> None:
+    """One record was read; several were."""
+    assert formatting.sentence(count, "record", "was", "were") == text
+
+
 def test_rates() -> None:
     """A rate has its unit. An unknown rate is a dash."""
     assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)

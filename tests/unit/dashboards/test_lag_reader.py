@@ -135,7 +135,7 @@ def test_a_commit_that_stays_past_the_end_is_a_warning() -> None:
     }
     assert seen[120].reason == (
         "WARN in orders/0 (1 of 2 partitions): The committed offset is past the end, as after the topic was recreated, "
-        "and has not moved for 100 s. Nothing valid is committed in 1 of 2 partitions, which hold 17 records."
+        "and has not moved for 100 s. Nothing valid is committed in 1 of 2 partitions, with 17 records."
     )
 
 

@@ -93,7 +93,7 @@ def test_records_of_partitions_without_a_commit_are_counted() -> None:
     found = group_state("g", [committed, nothing], [], seen_ms=NOW)
     assert (found.lag, found.max_lag, found.partition_count) == (2, 2, 2)
     assert (found.unknown_partitions, found.uncommitted_records) == (1, 15)
-    wanted = "The lag is 2. Nothing valid is committed in 1 of 2 partitions, which hold 15 records."
+    wanted = "The lag is 2. Nothing valid is committed in 1 of 2 partitions, with 15 records."
     assert found.evaluation == Evaluation(Status.OK, wanted)
 
 

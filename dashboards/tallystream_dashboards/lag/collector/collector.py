@@ -14,6 +14,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
+from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
@@ -216,7 +217,7 @@ class _Outages:
 
     def answered(self) -> None:
         if self._rounds:
-            log.warning("%s is available again after %d rounds", self._what, self._rounds)
+            log.warning("%s is available again after %s", self._what, counted(self._rounds, "round"))
             self._rounds = 0
 
 
