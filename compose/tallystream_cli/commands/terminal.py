@@ -20,8 +20,15 @@ def show_table(settings: Callable[..., TableSettings], store: str | None, at: st
     """Show a table from the store, or that of the local system, at a time in the past or now. Exit with its code."""
     from tallystream_dashboards.terminal.show import show
 
-    chosen = settings(store=discovery.readable_store(store), at_ms=o.at_ms(at), **options)
-    raise typer.Exit(show(chosen))
+    texts = {name: _utf_8(value) for name, value in options.items()}
+    raise typer.Exit(show(settings(store=discovery.readable_store(store), at_ms=o.at_ms(at), **texts)))
+
+
+def _utf_8(value: Any) -> Any:
+    """Return a value with escapes for the bytes of its texts that are not UTF-8, in which a store has all names."""
+    if isinstance(value, tuple):
+        return tuple(map(_utf_8, value))
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def top(

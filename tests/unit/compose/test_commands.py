@@ -49,6 +49,16 @@ def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
     assert shown.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["lag"], ["instances"], ["sums", "--app"], ["compare", "--group"], ["compare", "n", "--tag", "a=b", "--tag"]],
+)
+def test_an_argument_that_is_not_utf_8_is_a_name_that_the_store_does_not_have(spec: str, words: list[str]) -> None:
+    """It is typed in a terminal with another encoding. The answer has its bytes as escapes."""
+    shown = CliRunner().invoke(main.app, [*words, "a=gr\udcf6\udcdfe", "--store", spec, "--at", "2026-11-20T10:00"])
+    assert (shown.exit_code, shown.exception.__class__) == (3, SystemExit)
+
+
 PLAN = Plan(
     [],
     [RemovedLife("shop", "app-1", "01", "living", metrics=3)],
