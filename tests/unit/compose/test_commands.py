@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from support.grafana_push import ENV, TOKEN
 from support.grafana_stub import GrafanaStub
 from support.lag import Rounds, group, round_of
+from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.jobs.forget import Plan, RemovedLife
 from tallystream_aggregator.kafka.clients import Cluster
@@ -74,6 +75,15 @@ def test_lives_and_metrics_are_as_text() -> None:
     assert "their next snapshot brings their counts back" in text
     assert "forgotten lives counted stays" in text
     assert "forgotten lives counted stays" not in as_text(PLAN, of_instance=False)
+
+
+@pytest.mark.parametrize("command", [["forget", "--instance", "a"], ["rebuild"]])
+@pytest.mark.parametrize("seconds", ["0", "nan"])
+def test_a_timeout_is_a_number_of_seconds(command: list[str], seconds: str) -> None:
+    """With `nan`, which is neither above nor below 0, a wait would never end."""
+    refused = CliRunner().invoke(main.app, [*command, "--timeout", seconds, "--bootstrap-servers", "127.0.0.1:1"])
+    assert isinstance(refused.exception, ConfigError)
+    assert refused.exception.field == "--timeout"
 
 
 def test_the_tables_are_limited() -> None:
