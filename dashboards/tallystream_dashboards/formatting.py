@@ -72,9 +72,13 @@ def mean_time(seconds: float) -> str:
 
 
 def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
-    """Return the time of day in `zone`, with the date if it is not today's. A time without a date is a number of ms."""
+    """Return the time of day in `zone`, with the date if it is not today's. A time without a date is a number of ms.
+
+    `UTC` is named: it is not the reader's own zone.
+    """
     try:
         time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
     except (ValueError, OverflowError, OSError):
         return f"{time_ms} ms"
-    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+    text = time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+    return f"{text} UTC" if zone is UTC else text

@@ -50,7 +50,7 @@ def test_a_pair_of_counters(store: StoreSettings) -> None:
         ["TOPIC", "PARTITION", "OFFSETS", "PROCESSED", "BEFORE", "IN FLIGHT"],
         ["in", "0", "1,000", "988", "0", "12"],
         [""],
-        ["Nothing has changed since 22:12:20."],
+        ["Nothing has changed since 22:12:20 UTC."],
         ["Taken for granted: all count with positions from their first record on, and no topic was created again."],
         ["Taken for granted: offsets are committed after the report, and none is passed over (retention, seek)."],
         ["Sent and in flight are as far as producers have reported: a killed one may have sent more."],
@@ -196,7 +196,7 @@ def test_a_store_that_has_only_a_half(store: StoreSettings) -> None:
     write(store, of_shipper((8, 6, 7), (6, 7, 8), (4, 8, 9), (2, 9, 10), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ("billing.processed",), ()):
         code, lines = compared(store, *names)
-        assert (code, "As of 22:13:15." in lines) == (GOOD, True)
+        assert (code, "As of 22:13:15 UTC." in lines) == (GOOD, True)
         found = json.loads(compared(store, *names, json=True)[1][0])
         assert found["twice"] == {"at_least": 0} | (
             {"at_most": None, "granted": 0} if len(names) == 1 else {"at_most": 0}
@@ -210,7 +210,7 @@ def test_a_store_that_is_too_far_behind(store: StoreSettings) -> None:
     write(store, of_shipper(*((ago_s, 7, 7 + (ago_s < 200)) for ago_s in range(299, 0, -2)), now_ms=NOW_MS))
     for names in (("orders.sent", "billing.processed"), ()):
         code, lines = compared(store, *names)
-        assert (code, "As of 22:09:58: tallystream-shipper is behind." in lines) == (UNKNOWN, True)
+        assert (code, "As of 22:09:58 UTC: tallystream-shipper is behind." in lines) == (UNKNOWN, True)
 
 
 def test_a_moment_before_the_range(store: StoreSettings) -> None:

@@ -71,8 +71,8 @@ def test_rates() -> None:
 def test_a_time_of_another_day_has_its_date() -> None:
     """Times are in the given time zone. A time that is not today's has its date."""
     noon = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
-    assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20"
-    assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
+    assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20 UTC"
+    assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20 UTC"
     assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
 
 

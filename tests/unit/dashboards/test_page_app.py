@@ -99,7 +99,7 @@ def test_the_applications_say_how_late_lost_and_twice_are_at_the_end_of_the_peri
     stored = Stored(now_ms - LIMIT_MS - late_ms, ("tallystream-shipper",))
     shown = AppTest.from_function(script, args=(Home((app,), now_ms - 60_000, stored), now_ms)).run()
     assert not shown.exception
-    expected = ["Lost and twice: As of 22:10:49: tallystream-shipper is behind."] if late_ms else []
+    expected = ["Lost and twice: As of 22:10:49 UTC: tallystream-shipper is behind."] if late_ms else []
     assert [one.value for one in shown.caption] == expected
 
 

@@ -146,7 +146,7 @@ def test_a_busy_system_is_known_as_of_some_seconds_ago() -> None:
     assert found.behind == (AGGREGATOR,)
     assert not found.is_late(pipeline.now)
     assert found.as_of(pipeline.now) == pipeline.now - 4_001
-    assert found.text(pipeline.now) == "As of 22:14:15."
+    assert found.text(pipeline.now) == "As of 22:14:15 UTC."
 
 
 def test_an_idle_system_is_known_as_of_the_newest_round() -> None:
@@ -160,7 +160,7 @@ def test_what_is_too_far_behind_is_late() -> None:
     pipeline = busy(400, lag_s=200)
     found = pipeline.found()
     assert found.is_late(pipeline.now)
-    assert found.text(pipeline.now) == f"As of 22:16:38: {AGGREGATOR} is behind."
+    assert found.text(pipeline.now) == f"As of 22:16:38 UTC: {AGGREGATOR} is behind."
     pipeline.now += LONGEST_MS
     pipeline.collect()
     found = pipeline.found()
