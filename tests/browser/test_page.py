@@ -97,7 +97,7 @@ def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, s
         page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
         assert statuses(page) == [
             ["audit", "ERR", "2,360"],
-            ["billing", "WARN", "4,317"],
+            ["billing", "WARN", "≥ 4,317"],
             ["old", "GONE", "7"],
             ["tallystream-aggregator", "OK", "17"],
             ["tallystream-shipper", "OK", "0"],

@@ -6,7 +6,7 @@ const UNITS = { "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400 };
 function rank(cell) {
   if (cell.classList.contains("words")) return cell.textContent.toLowerCase();
   const image = cell.querySelector("img");
-  const [text] = (image ? image.alt.split(" to ")[1] : cell.textContent).split(/ to |, /);
+  const [text] = (image ? image.alt.split(" to ")[1] : cell.textContent).split(/ to |, | UTC/);
   if (text === "" || text === "–") return null;
   if (text === "now") return 0;
   if (text.startsWith("never")) return Infinity;

@@ -86,7 +86,7 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
         {
             "Group": state.group,
             "Status": [state.status_name],
-            "Lag": state.lag,
+            "Lag": state.lag_text,
             "Time lag": time_lag.text(state.time_lag),
             "Catches up in": state.catch_up.drain,
             "Trend": trend(trends.get(state.group, Line(state.group))),

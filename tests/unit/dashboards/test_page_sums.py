@@ -160,6 +160,13 @@ def test_a_status_has_a_duration_from_a_minute_on() -> None:
     assert tables.since(state(since_ms=0), 200_000) == " for 3 min 20 s"
 
 
+def test_the_lag_of_a_group_is_the_same_in_the_table_as_in_a_tile() -> None:
+    """It is a lower bound if partitions without a committed offset have records."""
+    for found in (state(4421), state(4421, uncommitted_records=9), state(None)):
+        (row,) = tables.groups([found], {}, str, now_ms=0)
+        assert row["Lag"] == found.lag_text
+
+
 def sums_table(name: str, type_: str, **fields: float) -> tables.Table:
     """Return the table of one sum with these fields."""
     tags = {"app": "a", "metric_type": type_}
