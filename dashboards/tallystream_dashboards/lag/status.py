@@ -250,7 +250,7 @@ def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
     bad = sum(one.status is not Status.OK for _, one in known)
     return Evaluation(
         min(worst.status, Status.ERR),
-        f"{worst.status.name} in {name} ({bad:,} of {len(known):,} partitions): {worst.reason}",
+        f"{worst.status.name} in {name} ({bad:,} of {counted(len(known), 'partition')}): {worst.reason}",
     )
 
 
