@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLL_S = 0.1
+MAX_TAIL = 65_536
+"""How many bytes of a log are read for its last lines."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -80,7 +82,11 @@ def terminate(process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
 
 def tail(log: Path, lines: int = 5) -> str:
     """Return the last lines of a log, for an error message."""
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_TAIL))
+        return "\n".join(file.read().decode("utf-8", errors="replace").splitlines()[-lines:])
 
 
 class StartError(TallystreamError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import pytest
 from support.processes import running
 from support.wait import wait_until
 from tallystream_cli.local.supervisor import HEALTHY_AFTER_S, Command, Supervisor, Watched
-from tallystream_cli.servers.process import Server, StartError
+from tallystream_cli.servers.process import Server, StartError, tail
 
 
 def test_the_pause_doubles_up_to_half_a_minute() -> None:
@@ -22,6 +23,18 @@ def test_the_pause_doubles_up_to_half_a_minute() -> None:
     assert [watched.next_pause(0.1) for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     assert watched.next_pause(HEALTHY_AFTER_S - 0.1) == 30
     assert [watched.next_pause(ran_s) for ran_s in (HEALTHY_AFTER_S, 0.0)] == [0.5, 1]
+
+
+def test_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
+    """Logs are never truncated, so only the end of one is read. A missing log has no lines."""
+    log = tmp_path / "page.log"
+    assert tail(log) == ""
+    log.write_bytes("".join(f"{number} größer\n" for number in range(500_000)).encode() + b"\xff end\n")
+    tracemalloc.start()
+    found, (_, peak) = tail(log, lines=2), tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == "499999 größer\n\ufffd end"
+    assert peak < 1_000_000
 
 
 class FakeComponent(Server):
