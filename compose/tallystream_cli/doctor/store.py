@@ -40,11 +40,8 @@ def check_store(settings: StoreSettings) -> Iterator[Finding]:
 def local(settings: StoreSettings) -> Iterator[Finding]:
     """Check the file of a local store, and whether this user may write it."""
     path = Path(settings.where)
-    if path.exists():
-        _read(settings)
-        yield ok(CHECK, str(path))
-    else:
-        yield ok(CHECK, f"{path} does not exist yet; ship or lag collect creates it")
+    _read(settings)
+    yield ok(CHECK, str(path) if path.exists() else f"{path} does not exist yet; ship or lag collect creates it")
     if unwritable(path):
         remedy = "allow it, if this user runs ship or lag collect"
         yield warning(f"{CHECK}: file", f"this user may not write {path}", remedy)

@@ -70,14 +70,18 @@ def require_existing(store: StoreSettings) -> StoreSettings:
     """Return `store`.
 
     Raises:
-        ConfigError: it is a local store whose file does not exist.
+        ConfigError: it is a local store whose file does not exist, or this user may not look for it.
     """
-    if store.kind == "local" and not Path(store.where).exists():
-        raise ConfigError(
-            "--store",
-            store.spec,
-            "there is no such file: correct the path, or start what writes it first (tallystream ship, lag collect)",
-        )
+    if store.kind != "local":
+        return store
+    from tallystream_aggregator.sinks.sqlite.database import translated_errors
+
+    path = Path(store.where)
+    with translated_errors(path):
+        exists = path.exists()
+    if not exists:
+        remedy = "correct the path, or start what writes it first (tallystream ship, lag collect)"
+        raise ConfigError("--store", store.spec, f"there is no such file: {remedy}")
     return store
 
 

@@ -60,6 +60,14 @@ def test_an_argument_that_is_not_utf_8_is_a_name_that_the_store_does_not_have(sp
     assert (shown.exit_code, shown.exception.__class__) == (3, SystemExit)
 
 
+def test_a_store_that_can_not_be_looked_for_is_named(tmp_path: Path) -> None:
+    """The name is too long, as the folder may be one that this user may not enter: the reason of the system is told."""
+    for words in (["lag"], ["page"], ["lag", "collect"]):
+        refused = CliRunner().invoke(main.app, [*words, "--store", f"local:{tmp_path / ('n' * 300)}"])
+        assert isinstance(refused.exception, ConfigError)
+        assert "File name too long" in str(refused.exception)
+
+
 PLAN = Plan(
     [],
     [RemovedLife("shop", "app-1", "01", "living", metrics=3)],

@@ -203,6 +203,8 @@ def test_another_file_is_no_store(tmp_path: Path) -> None:
     path.write_bytes(b"#!/bin/sh\n" * 100)
     with pytest.raises(ConfigError, match="it is not a store"):
         statuses(path)
+    with pytest.raises(ConfigError, match="File name too long"):
+        statuses(tmp_path / ("n" * 300))
 
 
 def test_nothing_can_be_written_below_a_file(tmp_path: Path) -> None:

@@ -264,5 +264,6 @@ def test_ca_file_makes_a_certificate_trusted(tmp_path: Path) -> None:
         message = error_of(stub.url)
         assert message.startswith("--ca-file is not set; ")
         assert f"the certificate of {stub.url} is not trusted (" in message
-        assert "--ca-file: " in error_of(stub.url, ca_file=tmp_path / "none.pem")
+        for name in ("none.pem", "n" * 300):
+            assert "--ca-file: " in error_of(stub.url, ca_file=tmp_path / name)
         assert pushed(stub.url, ca_file=certificate) == 0
