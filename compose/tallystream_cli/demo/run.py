@@ -42,7 +42,7 @@ class DemoSettings:
     """The options of `tallystream demo`. Without `data`, the folder is temporary, and kept if the demonstration fails.
 
     Raises:
-        ConfigError: the folder is not empty.
+        ConfigError: the folder is not empty, or this user may not look for it.
     """
 
     quick: bool = False
@@ -52,7 +52,11 @@ class DemoSettings:
     as_json: bool = False
 
     def __post_init__(self) -> None:
-        if self.data is not None and self.data.exists() and (not self.data.is_dir() or any(self.data.iterdir())):
+        try:
+            empty = self.data is None or not self.data.exists() or (self.data.is_dir() and not any(self.data.iterdir()))
+        except OSError as error:
+            raise ConfigError("--data", str(self.data), f"the system reports: {error.strerror}") from error
+        if not empty:
             raise ConfigError("--data", str(self.data), "name an empty folder: earlier records would be counted too")
 
     @property

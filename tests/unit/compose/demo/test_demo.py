@@ -221,6 +221,8 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     with pytest.raises(ConfigError, match="empty folder"):
         DemoSettings(data=tmp_path)
+    with pytest.raises(ConfigError, match="File name too long"):
+        DemoSettings(data=tmp_path / ("n" * 300))
 
 
 def test_the_display_prints_lines() -> None:
