@@ -73,7 +73,7 @@ def as_table(findings: Sequence[Finding]) -> str:
     rows = [("status", "check", "finding")]
     rows += [(one.status, one.check, " → ".join(filter(None, (one.found, one.remedy)))) for one in findings]
     counts = Counter(one.status for one in findings)
-    return aligned(rows, right=()) + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n"
+    return aligned(rows, right=()) + ", ".join(f"{status}: {number}" for status, number in counts.items()) + "\n"
 
 
 def as_json(findings: Sequence[Finding]) -> str:

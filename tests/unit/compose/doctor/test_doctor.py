@@ -36,7 +36,7 @@ def test_each_finding_is_a_line_with_its_remedy() -> None:
         "ok           Python  3.11",
         "failed       broker  none → start it",
         "not checked  store   none is named",
-        "1 ok, 1 failed, 1 not checked",
+        "ok: 1, failed: 1, not checked: 1",
     ]
     output = json.loads(as_json(FINDINGS))
     assert output["ok"] is False
