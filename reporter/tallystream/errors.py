@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Self
 
 
 class TallystreamError(Exception):
@@ -36,6 +37,10 @@ class ConfigError(TallystreamError):
         self.field = field
         self.value = value
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, object, str]]:
+        """Return how to create it in another process. By default only the message would be passed."""
+        return type(self), (self.field, self.value, self.remedy)
 
 
 class DuplicateReporterError(ConfigError):
