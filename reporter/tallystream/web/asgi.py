@@ -89,7 +89,7 @@ class AsgiMiddleware:
         began = self._metrics.begin()
         try:
             await self._app(scope, receive_and_note, send_and_note)
-            status = status or 500
+            status = status or (CLIENT_LEFT if has_left else 500)
         except Exception:
             status = (status or CLIENT_LEFT) if has_left else 500
             raise

@@ -83,6 +83,7 @@ async def play(script: str, receive: Any, send: Any) -> None:
         ("start hang", False, "2xx"),  # cancelled
         ("hang", False, "4xx"),  # cancelled before the response: like nginx's 499
         ("receive fail", False, "4xx"),  # the client left while it sent its body: Starlette raises ClientDisconnect
+        ("receive", False, "4xx"),  # the same, as Django does: it returns without a response
         ("start end receive fail", False, "5xx"),  # a server says "disconnected" after the response, too
         ("start part fail", False, "5xx"),  # the client did not get the whole response
         ("start part", True, "2xx"),  # the server's `send` raises OSError: the client has disconnected
