@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
@@ -11,6 +12,7 @@ from tallystream.pyformance_compat.registry import global_registry
 from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.reporters.graphite import graphite_name
 from tallystream.reporters.scheduled import ScheduledReporter
+from tallystream.validation import as_number
 
 if TYPE_CHECKING:
     from tallystream.pyformance_compat.registry import MetricsRegistry
@@ -153,11 +155,19 @@ class CarbonReporter(Reporter):
 
         values, seconds = self._values(registry, timestamp)
         lines = [
-            f"{self.prefix}{graphite_name(f'{key}.{attribute}')} {value} {seconds}\n"
+            f"{self.prefix}{graphite_name(f'{key}.{attribute}')} {number} {seconds}\n"
             for key, attributes in values.items()
             for attribute, value in attributes.items()
-            if isinstance(value, int | float) and math.isfinite(value)
+            if (number := _finite(value)) is not None
         ]
         if lines:
             with socket.create_connection((self.server, self.port), TIMEOUT) as connection:
                 connection.sendall("".join(lines).encode())
+
+
+def _finite(value: Any) -> float | None:
+    with suppress(Exception):  # the application may set a gauge to any object
+        number = as_number(value)
+        if math.isfinite(number):
+            return number
+    return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.interpreter import run_program
@@ -54,10 +56,12 @@ def test_the_console_is_the_current_standard_error(capsys: pytest.CaptureFixture
 
 
 def test_carbon() -> None:
-    """Lines as pyformance's; a key can forge none, and values that are not finite numbers are left out."""
+    """Lines as pyformance's, with numbers of any type; a key can forge none, and what is not finite is left out."""
     registry, clock = filled(ours, Clock()), Clock(3)
     registry.counter(HOSTILE).inc(5)
     registry.gauge("nan")
+    for name, value in {"int64": np.int64(6), "decimal": Decimal("2.5"), "true": True, "huge": 10**400}.items():
+        registry.gauge(name).set_value(value)
     with socket.create_server(("127.0.0.1", 0)) as carbon:
         port = carbon.getsockname()[1]
         CarbonReporter(registry, 5, "app.", "127.0.0.1", port, clock).report_now()
@@ -65,7 +69,8 @@ def test_carbon() -> None:
         with connection, connection.makefile() as received:
             lines = received.read().splitlines()
     assert {"app.c1.count 1 3", "app.a_b_forged_99,c_d.count 5 3", "app.gcb.value 123 3"} <= set(lines)
-    assert [line for line in lines if "nan" in line or "text" in line or "\nforged" in line] == []
+    assert {"app.int64.value 6 3", "app.decimal.value 2.5 3", "app.true.value 1 3"} <= set(lines)
+    assert [line for line in lines if any(text in line for text in ("nan", "huge", "text", "\nforged"))] == []
     CarbonReporter(ours.MetricsRegistry(), port=port).report_now()  # without values it opens no connection
 
 
