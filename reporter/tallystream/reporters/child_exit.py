@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 
 class Reporter(Protocol):
@@ -35,11 +35,17 @@ def _stop_with_multiprocessing(reporter: Reporter) -> None:
         return
 
     def stop_at_exit(running: Reporter) -> None:
-        util.Finalize(None, running.stop, exitpriority=1)
+        util.Finalize(running, _stop, (ref(running),), exitpriority=1)  # one that is stopped may be collected before
 
     util.register_after_fork(reporter, stop_at_exit)
     if sys.modules["multiprocessing.process"].parent_process() is not None:
         stop_at_exit(reporter)
+
+
+def _stop(reference: ref[Reporter]) -> None:
+    reporter = reference()
+    if reporter is not None:
+        reporter.stop()
 
 
 def _stop_with_celery(reporter: Reporter) -> None:

@@ -86,6 +86,28 @@ def test_the_last_report_is_made_at_exit() -> None:
     assert out == ["[1]", "[4]"]
 
 
+def test_a_child_of_multiprocessing_keeps_no_reporter_that_was_stopped() -> None:
+    """A child that makes one after another takes no more memory, also for those that its parent made."""
+    output, _ = run_program("""
+        import gc, multiprocessing, weakref
+        from tallystream import MetricRegistry
+        from tallystream.testing import InMemoryReporter
+        inherited = [InMemoryReporter(MetricRegistry("x"))]
+        def work():
+            references = [weakref.ref(inherited.pop())]
+            for _ in range(3):
+                with InMemoryReporter(MetricRegistry("x")) as reporter:
+                    references.append(weakref.ref(reporter))
+                del reporter
+            gc.collect()
+            print([reference() for reference in references])
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+    """)
+    assert output == "[None, None, None, None]\n"
+
+
 def test_the_last_report_has_the_counts_of_functions_at_exit() -> None:
     """Functions that were registered after the import run before it, also those from before the reporter started."""
     out = run("""
