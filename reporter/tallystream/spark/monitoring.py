@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry, Reportable
     from tallystream.spark.query_listener import QueryListener
 
+CHECK_S = 1.0
+"""Seconds after which the thread of a monitor that was stopped ends."""
+
 _log = logging.getLogger("tallystream.spark")
 
 
@@ -126,13 +129,16 @@ class Monitor:
             recorder, self._recorder = self._recorder, None
             if recorder is None:
                 return True
+            atexit.unregister(self.stop)
             deadline = Deadline(timeout, time.monotonic)
             self._wait_for_ended_queries(recorder, deadline)
             is_done = recorder.stop(deadline.left())
             return (self._owned is None or self._owned.reporter.stop(max(deadline.left(), 1.0))) and is_done
 
     def _stop_after_main(self) -> None:
-        threading.main_thread().join()
+        main = threading.main_thread()
+        while self._recorder is not None and main.is_alive():
+            main.join(CHECK_S)
         self.stop()
 
     def _wait_for_ended_queries(self, recorder: QueryRecorder, deadline: Deadline) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +18,7 @@ import pytest
 from support.wait import wait_until
 from tallystream import ConfigError, MetricRegistry
 from tallystream.kafka.group_offsets import Committed, OffsetsError, Partition
-from tallystream.spark import monitor
+from tallystream.spark import Monitor, monitor
 from tallystream.spark import recorder as recorder_module
 from tallystream.spark.recorder import QueryRecorder
 
@@ -226,6 +229,20 @@ def test_a_monitor_after_a_stop_reports_again(monkeypatch: pytest.MonkeyPatch) -
         assert registry.reporter.is_running
         ended.stop(2)
         assert not registry.reporter.is_running
+
+
+def test_a_stopped_monitor_leaves_nothing_behind() -> None:
+    """A notebook may make one after another: the thread of each ends, and its session is not kept."""
+    streams = SimpleNamespace(active=[], addListener=lambda _: None, removeListener=lambda _: None)
+    recorder: Any = SimpleNamespace(running=frozenset(), stop=lambda _: True)
+    stopped = Monitor(SimpleNamespace(streams=streams), recorder, None)
+    kept = weakref.ref(stopped)
+    assert stopped.stop()
+    del stopped
+    threads = {thread for thread in threading.enumerate() if thread.name == "tallystream-spark-end"}
+    wait_until(lambda: not threads & set(threading.enumerate()), 30, "the thread ends")
+    gc.collect()
+    assert kept() is None
 
 
 ENDING = """
