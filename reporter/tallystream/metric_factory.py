@@ -72,8 +72,9 @@ class MetricFactory(ABC):
         tags: Mapping[str, str] | None = None,
     ) -> Gauge:
         """Return the gauge of this name and tags. If `function` is given, it computes the value from now on."""
-        if isinstance(function, Mapping):
-            raise ConfigError(f"function of {name!r}", function, f"pass tags by name: tags={function!r}")
+        if function is not None and not callable(function):
+            remedy = "give a function, or pass tags by name (tags=…) and a number to set()"
+            raise ConfigError(f"function of {name!r}", function, remedy)
         gauge = self.get(Gauge, name, tags, Gauge)
         if function is not None:
             gauge.function = function

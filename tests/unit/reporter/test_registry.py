@@ -161,10 +161,16 @@ def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wron
     for ask in asked:
         with pytest.raises(ConfigError, match=r"^tags of '(x\.)?c': .* can't be used; give a mapping, such as {"):
             ask("c", tags=wrong)
-    with pytest.raises(ConfigError, match=r"^function of 'c': .* can't be used; pass tags by name"):
-        registry.gauge("c", {"topic": "orders"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^tags of 'consumer\.position'"):
         registry.position("t", 0, tags=wrong)
+    assert registry.metrics() == []
+
+
+@pytest.mark.parametrize("wrong", [{"topic": "orders"}, 5, 0.0])
+def test_what_cannot_be_called_computes_no_gauge(registry: MetricRegistry, wrong: Any) -> None:
+    """A number or tags in place of the function are an error at once, not at each snapshot."""
+    with pytest.raises(ConfigError, match=r"^function of 'c': .* can't be used; give a function, .*tags by name"):
+        registry.gauge("c", wrong)
     assert registry.metrics() == []
 
 
