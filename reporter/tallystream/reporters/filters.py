@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -25,7 +25,7 @@ class MetricFilter(msgspec.Struct, frozen=True):
     """Selects metrics whose name matches a pattern of `include` and none of `exclude` (shell patterns: `*`, `?`).
 
     Raises:
-        ConfigError: a pattern is empty, or a string was given instead of a list.
+        ConfigError: it is no list, tuple or set of patterns, or one of them is empty or no text.
     """
 
     include: Sequence[str] = ("*",)
@@ -33,7 +33,7 @@ class MetricFilter(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name, patterns in (("include", self.include), ("exclude", self.exclude)):
-            if isinstance(patterns, str) or not all(patterns):
+            if not _is_list(patterns) or not all(isinstance(pattern, str) and pattern for pattern in patterns):
                 raise ConfigError(name, patterns, 'give a list of patterns, such as ["orders.*"]')
 
     def selects(self, name: str) -> bool:
@@ -51,16 +51,19 @@ class AttributeFilter(msgspec.Struct, frozen=True):
     """Selects attributes; None selects all.
 
     Raises:
-        ConfigError: an attribute does not exist.
+        ConfigError: it is no list, tuple or set, or an attribute does not exist.
     """
 
     attributes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         known = sorted({attribute for names in ATTRIBUTES.values() for attribute in names})
+        remedy = f"give a list of some of {', '.join(known)}"
+        if self.attributes is not None and not _is_list(self.attributes):
+            raise ConfigError("attributes", self.attributes, remedy)
         for attribute in self.attributes or ():
             if attribute not in known:
-                raise ConfigError("attributes", attribute, f"use some of {', '.join(known)}")
+                raise ConfigError("attributes", attribute, remedy)
 
     def values(self, metric: Metric) -> Values:
         """Return the selected attributes that have a value, by name."""
@@ -70,6 +73,10 @@ class AttributeFilter(msgspec.Struct, frozen=True):
             if (self.attributes is None or attribute in self.attributes)
             and (value := getattr(metric, attribute)) is not None
         }
+
+
+def _is_list(texts: object) -> bool:
+    return isinstance(texts, Collection) and not isinstance(texts, str)  # an iterator can be read only once
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -179,3 +179,14 @@ def test_selection() -> None:
     """Included and not excluded names are selected, case-sensitively."""
     selection = MetricFilter(["a.*", "b"], ["*.x"])
     assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.selects(name)] == ["a.1", "b"]
+
+
+@pytest.mark.parametrize("wrong", ["", "orders.*", None, 5, [""], [5], iter(["*"])])
+def test_what_is_no_list_of_texts_selects_nothing(wrong: Any) -> None:
+    """The error names the argument. An iterator would be empty at the second report."""
+    for field in ("include", "exclude"):
+        with pytest.raises(ConfigError, match=f"^{field}: .* can't be used; give a list of patterns"):
+            MetricFilter(**{field: wrong})
+    if wrong is not None:
+        with pytest.raises(ConfigError, match=r"^attributes: .* can't be used; give a list of some of count, "):
+            AttributeFilter(wrong)
