@@ -104,9 +104,10 @@ class _CountedOffsets:
         count = 0
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         for message in messages:
-            if _resolve(getattr(message, "error", None)) is not None:
+            if _read(message, "error") is not None:
                 continue
-            topic, partition, offset = _resolve(message.topic), _resolve(message.partition), _resolve(message.offset)
+            topic, partition = _read(message, "topic"), _read(message, "partition")
+            offset = _read(message, "offset")
             if topic is None or partition is None or offset is None or offset < 0:
                 raise ValueError(f"a message of topic {topic!r}, partition {partition!r} has the offset {offset!r}")
             low, high = spans.get((topic, partition), (offset, offset))
@@ -128,5 +129,6 @@ class _CountedOffsets:
         return position
 
 
-def _resolve(attribute: Any) -> Any:
+def _read(message: Any, name: str) -> Any:
+    attribute = getattr(message, name, None)
     return attribute() if callable(attribute) else attribute

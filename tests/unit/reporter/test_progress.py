@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -89,11 +90,12 @@ def test_consumer_progress_skips_messages_with_an_error(registry: MetricRegistry
     ]
 
 
-def test_consumer_progress_rejects_a_message_without_offset(registry: MetricRegistry) -> None:
-    """A message that no consumer read raises ValueError, and nothing of its batch is counted."""
+@pytest.mark.parametrize("wrong", [Message("t", 0, None), None, object()])
+def test_consumer_progress_rejects_a_message_without_offset(registry: MetricRegistry, wrong: Any) -> None:
+    """A message that no consumer read, or the None of `poll()`, raises ValueError; nothing of its batch is counted."""
     progress = ConsumerProgress(registry, "c")
     with pytest.raises(ValueError, match="has the offset None"):
-        progress.processed([Message("t", 0, 1), Message("t", 0, None)])
+        progress.processed([Message("t", 0, 1), wrong])
     assert_count(registry, "c", 0)
 
 
