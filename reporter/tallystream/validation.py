@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import fsum, isfinite
+from math import fsum, inf, isfinite, nan
 from operator import index
 from string import ascii_letters, digits
 from typing import Any
@@ -177,6 +177,10 @@ def as_number(value: float) -> float:
         pass
     try:
         return fsum((value,))  # float() would accept text too
+    except OverflowError:  # a Fraction beyond all floats
+        return inf if value > 0 else -inf
+    except ValueError:  # a signaling NaN of Decimal
+        return nan
     except TypeError:
         raise TypeError(f"{value!r:.100} is not a number: give an int, a float, or another real number.") from None
 

@@ -17,7 +17,7 @@ from support.malformed import UNDECODABLE
 from tallystream import ConfigError, DuplicateReporterError, MetricRegistry
 from tallystream.decoding import json_decoder, msgpack_decoder
 from tallystream.log_throttle import RateLimitFilter
-from tallystream.testing import ManualClock
+from tallystream.testing import ManualClock, find
 
 
 @pytest.mark.parametrize("value", ["", None])
@@ -139,6 +139,20 @@ def test_a_value_that_is_not_a_number_is_rejected(registry: MetricRegistry, text
             update(text)
     assert registry.snapshot() == before
     assert gauge.value == 3
+
+
+@pytest.mark.parametrize("number", [Fraction(10**400), Fraction(-(10**400)), Decimal("sNaN"), Decimal("inf")])
+def test_a_number_of_another_type_that_is_not_finite_is_refused_as_a_float_is(
+    registry: MetricRegistry, number: Any
+) -> None:
+    """No float is as large as the fraction. A gauge keeps such a value out of the snapshot."""
+    for update in (registry.updown("u").inc, registry.histogram("h").update, registry.timer("t").update):
+        with pytest.raises(ValueError, match=r"^the (up-down counter|histogram|timer) '[uht]' can't (change by|take) "):
+            update(number)
+    with pytest.raises(TypeError, match="is not a whole number"):
+        registry.counter("c").inc(number)
+    registry.gauge("g").set(number)
+    assert find(registry, "g") is None
 
 
 def test_each_kind_is_logged_once_a_minute() -> None:
