@@ -71,7 +71,7 @@ def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[
         metrics = registry.snapshot()
         names = " and ".join(sorted({repr(metric.name) for metric in metrics})) or "none"
         others = " and ".join(sorted(str(metric.tags) for metric in metrics if metric.name == name))
-        existing = f"it has {others}" if others else f"there are {names}"
+        existing = f"it has {others}" if others else f"the registry has {names}"
         raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {existing}")
     actual = getattr(found, "count", None)
     if actual != count:

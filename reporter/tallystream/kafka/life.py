@@ -254,7 +254,7 @@ class LifeHistory:
             return life
         if life is not None and life.unknown:
             _log.warning(
-                "life %s ends; a failed delivery of %d metrics is treated as delivered", life.id, len(life.unknown)
+                "life %s ends; a failed delivery (metrics: %d) is treated as delivered", life.id, len(life.unknown)
             )
             self._acknowledged.update(life.unknown)
         created_ms = max(now_ms + self._skew_ms, 0)

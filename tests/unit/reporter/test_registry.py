@@ -220,15 +220,17 @@ def test_the_testing_helpers_report_what_they_found(registry: MetricRegistry) ->
     assert_count(registry, "c", 3, tags={"a": "b"})
     assert_not_reported(registry, "c")
     assert find(registry, "c") is None
+    with pytest.raises(AssertionError, match=r"^no metric 'd' with the tags {}; the registry has 'c'$"):
+        assert_count(registry, "d", 1)
     registry.counter("c", tags={"a": "x"})
     registry.counter("e").inc()
-    with pytest.raises(AssertionError, match=r"^no metric 'd' with the tags {}; there are 'c' and 'e'$"):
+    with pytest.raises(AssertionError, match=r"^no metric 'd' with the tags {}; the registry has 'c' and 'e'$"):
         assert_count(registry, "d", 1)
     with pytest.raises(AssertionError, match=r"^no metric 'c' with the tags {}; it has {'a': 'b'} and {'a': 'x'}$"):
         assert_count(registry, "c", 1)
     with pytest.raises(AssertionError, match=r"^no metric 'e' with the tags {'a': 'b'}; it has {}$"):
         assert_count(registry, "e", 1, {"a": "b"})
-    with pytest.raises(AssertionError, match=r"^no metric 'c' with the tags {}; there are none$"):
+    with pytest.raises(AssertionError, match=r"^no metric 'c' with the tags {}; the registry has none$"):
         assert_count(MetricRegistry("empty"), "c", 1)
     with pytest.raises(AssertionError, match="'c' counted 3, not 4"):
         assert_count(registry, "c", 4, tags={"a": "b"})
