@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import fsum, inf
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from tallystream import record
@@ -41,7 +41,7 @@ class Histogram(Metric):
     kind: ClassVar[str] = "histogram"
     __slots__ = (
         *("_buffer", "_clock", "_count", "_encoded_sketch", "_is_adding", "_is_sampled", "_known_view", "_lock"),
-        *("_max", "_min", "_pending", "_reservoir", "_sketch", "_sum"),
+        *("_max", "_min", "_pending", "_reservoir", "_sketch", "_sum", "_thread"),
     )
 
     _known_view: tuple[int, View | None]
@@ -102,6 +102,7 @@ class Histogram(Metric):
         self._buffer: list[float] = []
         self._pending: list[float] = []  # values that have left the buffer, and are being added
         self._is_adding = False
+        self._thread = 0  # the last one that had the lock to process values
         self._count = 0
         self._sum: float = 0.0
         self._min, self._max = inf, -inf
@@ -114,11 +115,13 @@ class Histogram(Metric):
         buffer = self._buffer
         buffer.append(value)
         if (size := len(buffer)) >= BUFFER:
-            run_locked(self._lock, self._flush, wait=size >= MAX_PENDING)
+            # A finalizer may have interrupted this thread while it has the lock.
+            run_locked(self._lock, self._flush, wait=size >= MAX_PENDING and self._thread != get_ident())
 
     def _flush(self) -> int:
         # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice. No
         # signal's handler can raise between the two, since there is no call.
+        self._thread = get_ident()
         buffer = self._buffer
         size = len(buffer)
         self._pending += buffer[:size]

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import Counter, MetricRegistry, record
+from tallystream.metrics.histogram import MAX_PENDING
 from tallystream.testing import ManualClock
 
 
@@ -229,3 +230,26 @@ def test_an_update_does_not_wait_for_the_rates(registry: MetricRegistry, clock: 
     assert not thread.is_alive()
     assert meter.rates().m1_rate == timer.rates().m1_rate == 2
     assert meter.count == timer.count == 10
+
+
+def test_finalizers_may_update_a_histogram_that_this_thread_reads() -> None:
+    """There may be many: the garbage collector finalizes all that it finds, and their values wait for the next call."""
+    finalized: list[int] = []
+
+    class Collecting(ManualClock):
+        def monotonic(self) -> float:
+            if not finalized:
+                finalized.extend(range(2 * MAX_PENDING))
+                for _ in finalized:
+                    histogram.update(1)
+            return super().monotonic()
+
+    registry = MetricRegistry("app", clock=Collecting())
+    registry.keep_samples()
+    histogram = registry.histogram("h")
+    histogram.update(1)
+    reader = Thread(target=histogram.view, daemon=True)
+    reader.start()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert histogram.count == 1 + 2 * MAX_PENDING
