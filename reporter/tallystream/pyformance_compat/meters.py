@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -61,8 +61,10 @@ class Histogram(Metric):
             self.sample.update(value)
             self._count += 1
             self._sum += value
-            self._min = value if self._min is None else min(self._min, value)
-            self._max = value if self._max is None else max(self._max, value)
+            if self._min is None or value < self._min:
+                self._min = value
+            if self._max is None or value > self._max:
+                self._max = value
             # Welford's recurrence (Knuth, The Art of Computer Programming, volume 2, 4.2.2).
             distance = value - self._mean
             self._mean += distance / self._count
@@ -135,7 +137,7 @@ class Histogram(Metric):
 
     def tallystream_reset(self) -> None:
         """Remove all values."""
-        self._lock = Lock()
+        self._lock = RLock()  # a finalizer may update what this thread updates
         self._reported = histogram.Histogram("", {}, metric_clock(self.clock))
         self._clear()
 
@@ -211,7 +213,7 @@ class Meter(Metric):
 
     def tallystream_reset(self) -> None:
         """Remove all events."""
-        self._lock = Lock()
+        self._lock = RLock()  # a finalizer may update what this thread updates
         self._before = 0  # the count before the last `clear()`
         self._meter = self._new()
 

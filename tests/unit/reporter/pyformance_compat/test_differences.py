@@ -84,6 +84,33 @@ def test_a_finalizer_may_create_a_metric_while_all_are_listed() -> None:
     assert {f"known-{number}" for number in range(300)} <= found.keys()
 
 
+def test_a_finalizer_may_update_what_this_thread_updates() -> None:
+    """In pyformance the thread then waits for itself, for ever."""
+    finalizers: list[Any] = []
+
+    class Collecting(Clock):
+        def time(self) -> float:
+            if finalizers:
+                finalizers.pop()()
+            return super().time()
+
+    registry = ours.MetricsRegistry(Collecting())
+    histogram, meter = registry.histogram("h"), registry.meter("m")
+
+    def work() -> None:
+        finalizers.append(lambda: histogram.add(-5))
+        histogram.add(3)
+        finalizers.append(meter.mark)
+        meter.mark()
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(10)
+    assert not worker.is_alive()
+    assert (histogram.get_count(), histogram.get_min(), histogram.get_max()) == (2, -5, 3)
+    assert (meter.get_count(), finalizers) == (2, [])
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
 def test_a_value_that_is_not_finite_is_skipped_and_logged(value: float, log: pytest.LogCaptureFixture) -> None:
     """In pyformance one NaN makes a metric NaN forever."""
