@@ -107,7 +107,7 @@ class JsonLinesReporter(LocalReporter):
     kind: ClassVar[str] = "jsonlines"
 
     def __init__(self, registry: MetricRegistry | Reportable, *, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path = os.fspath(path)
+        self._path = os.path.abspath(path)  # noqa: PTH100 - pathlib is slow to import
         super().__init__(registry, **options)
 
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:

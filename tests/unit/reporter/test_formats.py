@@ -165,6 +165,17 @@ def test_a_line_that_is_cut_off_is_a_failed_report(tmp_path: Path) -> None:
     assert [line.endswith("}]}") for line in lines] == [True, False, True, True]
 
 
+def test_json_lines_stay_in_one_file(registry: MetricRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is that of the folder in which the reporter was created: a daemon goes to another one."""
+    monkeypatch.chdir(tmp_path)
+    reporter = JsonLinesReporter(registry, path="metrics.jsonl")
+    assert reporter.report_now()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert reporter.report_now()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
 def test_attributes() -> None:
     """Only the selected attributes that have a value; a sketch is not one."""
     assert AttributeFilter().values(TIMER)["sum"] == 0.5
