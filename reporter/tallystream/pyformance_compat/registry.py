@@ -118,10 +118,10 @@ class MetricsRegistry:
         """Remove all metrics. A new metric of the same key starts at zero, but its count in the record continues."""
         with self._clearing:
             for kind, key, metric in self._members():
+                del self._metrics[kind][key]  # first: from here on, other threads get a new metric
                 value = metric.tallystream_retire(_record_name(key))
                 if value is not None:
                     self._retired[kind, key] = add(value, self._retired.get((kind, key)))
-                del self._metrics[kind][key]
 
     def get_metrics(self, key: str) -> dict[str, Any]:
         """Return the values of all metrics of a key, by attribute."""

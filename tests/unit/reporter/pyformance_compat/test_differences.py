@@ -111,6 +111,22 @@ def test_a_finalizer_may_update_what_this_thread_updates() -> None:
     assert (meter.get_count(), finalizers) == (2, [])
 
 
+def test_what_another_thread_counts_while_a_registry_is_cleared_is_reported() -> None:
+    """Who asks for a metric gets a new one as soon as the count of the old one is being read."""
+    registry = ours.MetricsRegistry(Clock())
+
+    class Interrupted(ours.meters.Counter):  # type: ignore[misc,name-defined]
+        def tallystream_retire(self, name: str) -> record.Metric:
+            value: record.Metric = super().tallystream_retire(name)
+            registry.counter("c").inc()
+            return value
+
+    registry.add("c", Interrupted())
+    registry.counter("c").inc(5)
+    registry.clear()
+    assert registry.tallystream.snapshot() == [record.Counter(name="c", count=6)]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, -(10**400)])
 def test_a_value_that_is_not_finite_is_skipped_and_logged(value: float, log: pytest.LogCaptureFixture) -> None:
     """In pyformance one NaN makes a metric NaN forever."""
