@@ -74,7 +74,7 @@ class MetricRegistry(MetricFactory):
         self._metrics: dict[str, tuple[str, dict[tuple[tuple[str, str], ...], Metric]]] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[SourceAdapter] = []
-        self._reading: set[int] = set()  # the threads that read the sources
+        self._reading: set[int] = set()  # the threads that read the sources and the functions of gauges
         self._grouping = Lock()
         self._lock = RLock()
         _registries.add(self)
@@ -164,30 +164,30 @@ class MetricRegistry(MetricFactory):
         """Return the values of all metrics that have one, as record structs, by name.
 
         It has all or none of the updates of an `atomic()` block. Counts are those of the whole process. Without
-        `views`, histograms and timers have only the values that can be merged over instances. If code of a source calls
-        it, the metrics of sources are left out.
+        `views`, histograms and timers have only the values that can be merged over instances. If code of a source, or
+        the function of a gauge, calls it, the metrics of sources and the gauges with functions are left out.
         """
-        from_sources = self._read_sources()
+        thread = get_ident()
+        is_nested = thread in self._reading
         # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
-        by_tags = [metrics for kind, metrics in list(self._metrics.values()) if kind == Gauge.kind]
-        listed = [metric for metrics in by_tags for metric in list(metrics.values())]
-        gauges = [metric for metric in listed if isinstance(metric, Gauge) and metric.function is not None]
-        computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
+        try:
+            self._reading.add(thread)
+            from_sources = [] if is_nested else self._read_sources()
+            by_tags = [metrics for kind, metrics in list(self._metrics.values()) if kind == Gauge.kind]
+            listed = [metric for metrics in by_tags for metric in list(metrics.values())]
+            gauges = [metric for metric in listed if isinstance(metric, Gauge) and metric.function is not None]
+            computed = {gauge: None if is_nested else gauge.compute() for gauge in gauges}
+        finally:
+            if not is_nested:
+                self._reading.discard(thread)
         with self._lock:
             collected = [computed[m] if m in computed else m.collect(views=views) for m in self.metrics()]
         values = [checked(value) if isinstance(value, record.Gauge) else value for value in collected]
         return [value for value in values if value is not None] + from_sources
 
     def _read_sources(self) -> list[record.Metric]:
-        thread = get_ident()
-        if not self._sources or thread in self._reading:
-            return []
         names, seen = set(self._metrics), set[record.Identity]()
-        try:
-            self._reading.add(thread)
-            return [metric for source in self._sources for metric in source.read(names, seen)]
-        finally:
-            self._reading.discard(thread)
+        return [metric for source in self._sources for metric in source.read(names, seen)]
 
     def reset_after_fork(self) -> None:
         """Reset all metrics and locks, in the child of a fork, before it has threads."""

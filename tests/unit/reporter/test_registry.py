@@ -154,6 +154,25 @@ def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(regis
         assert values["height"] == record.Gauge(name="height", value=number)
 
 
+def test_a_gauge_may_read_the_registry(registry: MetricRegistry) -> None:
+    """A snapshot that a function of a gauge takes has no such gauges: each is computed once, and not by itself."""
+    registry.counter("c").inc(3)
+    calls: list[str] = []
+
+    def read(name: str) -> float:
+        calls.append(name)
+        return len(registry.snapshot()) if len(calls) < 10 else 0
+
+    registry.gauge("a", lambda: read("a"))
+    registry.gauge("b", lambda: read("b"))
+    assert registry.snapshot() == [
+        record.Counter(name="c", count=3),
+        record.Gauge(name="a", value=1),
+        record.Gauge(name="b", value=1),
+    ]
+    assert calls == ["a", "b"]
+
+
 @pytest.mark.parametrize("wrong", ["orders", ["topic", "orders"], 5])
 def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wrong: Any) -> None:
     """The error names the metric and shows the form of tags."""
