@@ -5,18 +5,21 @@ Percentiles of a sample can't be merged over instances, so count, sum, min, max 
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left
 from heapq import heappush, heapreplace
 from itertools import accumulate
 from math import exp, fsum, log, sqrt
 from operator import mul
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.metric_types import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+
+_draw = Random().random  # not that of the application, whose seeded numbers stay the same
 
 
 class View(NamedTuple):
@@ -80,7 +83,7 @@ class DecayingReservoir:
 
     __slots__ = ("_alpha", "_heap", "_random", "_size")
 
-    def __init__(self, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random) -> None:
+    def __init__(self, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = _draw) -> None:
         self._size, self._alpha, self._random = size, alpha, random
         self._heap: list[tuple[float, float, float]] = []  # log(priority), log(weight), value
 

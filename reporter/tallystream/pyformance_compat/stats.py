@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from functools import partialmethod
 from typing import TYPE_CHECKING, Protocol
@@ -88,7 +89,8 @@ class ExpDecayingSample:
 
     def clear(self) -> None:
         """Remove all values."""
-        self._reservoir = DecayingReservoir(self.size, self.alpha)
+        # As in pyformance, the sample is drawn with the random numbers of the application.
+        self._reservoir = DecayingReservoir(self.size, self.alpha, random.random)
         self._last: tuple[float, float] | None = None  # (value, seconds)
 
     def get_size(self) -> int:
@@ -99,7 +101,7 @@ class ExpDecayingSample:
         """Add one value."""
         now = self._seconds()
         if self._last is not None and self.alpha * (now - self._last[1]) > _NO_WEIGHT:
-            self._reservoir = DecayingReservoir(self.size, self.alpha)
+            self._reservoir = DecayingReservoir(self.size, self.alpha, random.random)
             self._reservoir.update([self._last[0]], self._last[1])
         self._reservoir.update([value], now)
         self._last = value, now

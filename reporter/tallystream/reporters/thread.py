@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import threading
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from tallystream.clock import Deadline
@@ -78,7 +78,8 @@ class ReportingThread:
 
     def _run(self) -> None:
         monotonic = self._monotonic
-        schedule = Schedule(monotonic() + random.random() * self._interval, self._interval)
+        share = SystemRandom().random()  # instances of an application, and the children of a fork, may share a seed
+        schedule = Schedule(monotonic() + share * self._interval, self._interval)
         in_progress = False
         while True:
             pause = max(schedule.due - monotonic(), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import socket
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -55,6 +56,19 @@ def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytes
     assert {interval for _, interval in made} == {60}
     assert all(1000 <= first <= 1060 for first, _ in made)
     assert len({first for first, _ in made}) == 20
+
+
+def test_a_reporter_draws_none_of_the_random_numbers_of_the_application() -> None:
+    """A program with a seed has the same numbers with metrics and without; with the same seed, none report together."""
+    registry = MetricRegistry("orders")
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    with InMemoryReporter(registry, interval=60) as reporter:
+        for number in range(100):
+            registry.histogram("h").update(number)
+        assert reporter.report_now()
+    assert random.random() == expected
 
 
 class Failing(LocalReporter):
