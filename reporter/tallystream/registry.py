@@ -122,6 +122,8 @@ class MetricRegistry(MetricFactory):
 
         Metrics that are updated together with `atomic()` need it to stay consistent when a registry is large.
         """
+        if not metrics:
+            return
         with self._grouping:
             joined = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
             group = joined[0] if joined else metrics[0].identity

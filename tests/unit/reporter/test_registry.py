@@ -154,6 +154,12 @@ def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(regis
         assert values["height"] == record.Gauge(name="height", value=number)
 
 
+def test_no_metrics_are_no_group(registry: MetricRegistry) -> None:
+    """An application may colocate the metrics of a list that is empty."""
+    registry.colocate()
+    assert registry.groups() == {}
+
+
 def test_a_gauge_may_read_the_registry(registry: MetricRegistry) -> None:
     """A snapshot that a function of a gauge takes has no such gauges: each is computed once, and not by itself."""
     registry.counter("c").inc(3)
