@@ -34,6 +34,9 @@ class PyformanceSchedule(ScheduledReporter):
         self._reporter = reporter
         super().__init__(reporter.registry, interval=reporter.reporting_interval, own_metrics=False)
 
+    def __repr__(self) -> str:
+        return f"<{type(self._reporter).__name__} of {self.registry.app!r}>"
+
     def _report(self) -> bool:
         self._reporter.report_now(self._reporter.registry)
         return False

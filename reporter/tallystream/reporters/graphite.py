@@ -66,6 +66,10 @@ class GraphiteReporter(LocalReporter):
         self._instance = check_instance(instance)
         super().__init__(registry, **options)
 
+    def __repr__(self) -> str:
+        host, port = self._address
+        return f"<GraphiteReporter of {self.registry.app!r} to '{host}:{port}'>"
+
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         import socket  # imported here because it is slow to import
 

@@ -108,6 +108,9 @@ class InfluxReporter(LocalReporter):
         self._instance = check_instance(instance)
         super().__init__(registry, **options)
 
+    def __repr__(self) -> str:
+        return f"<InfluxReporter of {self.registry.app!r} to {self._address!r}>"
+
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         tags = {"app": self.registry.app, "instance": self._instance}
         lines = [

@@ -193,7 +193,7 @@ class ScheduledReporter(ABC):
         self.last_error = f"{what}: {reason}"
         if self._own:
             self._own.fail()
-        _log.log(level, "%s", self.last_error)
+        _log.log(level, "%r: %s", self, self.last_error)
 
     def _ensure_open(self) -> None:
         self._open()

@@ -83,8 +83,20 @@ def test_a_url_that_cannot_work_is_refused(url: object) -> None:
 
 @pytest.mark.parametrize("url", ["http://h", "https://h:8086/", "http://[::1]:8086/influx", "http://me:hush@bücher:1"])
 def test_a_url_that_can_work_is_accepted(url: str) -> None:
-    """With a port, a path, an IPv6 address or a name that is not ASCII."""
-    assert repr(InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})) == "<InfluxReporter of 'app'>"
+    """With a port, a path, an IPv6 address or a name that is not ASCII. A password is not shown."""
+    address = url.rstrip("/").rpartition("//")[2].removesuffix("/influx").removeprefix("me:hush@")
+    reporter = InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})
+    assert repr(reporter) == f"<InfluxReporter of 'app' to {address!r}>"
+
+
+def test_the_log_says_which_report_failed_and_where(caplog: pytest.LogCaptureFixture) -> None:
+    """A process may have several reporters, and "Connection refused" names none."""
+    registry = MetricRegistry("app")
+    for reporter in (GraphiteReporter(registry, **GRAPHITE, port=1), InfluxReporter(registry, **INFLUX)):
+        assert not reporter.report_now()
+    graphite, influx = (record.getMessage() for record in caplog.records)
+    assert graphite.startswith("<GraphiteReporter of 'app' to 'localhost:1'>: a report failed: ")
+    assert influx.startswith("<InfluxReporter of 'app' to 'localhost:1'>: a report failed: ")
 
 
 def test_readable() -> None:
