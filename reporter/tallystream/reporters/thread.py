@@ -60,7 +60,9 @@ class ReportingThread:
         step: Callable[[Callable[[], bool]], bool | None],
         last: Callable[[Deadline], bool],
     ) -> None:
-        self._interval, self._monotonic, self._step, self._last = interval, monotonic, step, last
+        self._monotonic, self._step, self._last = monotonic, step, last
+        share = SystemRandom().random()  # instances of an application, and the children of a fork, may share a seed
+        self._schedule = Schedule(monotonic() + share * interval, interval)
         self._stopping = SignalSafeEvent()
         self._deadline = Deadline(0.0, monotonic)
         self._delivered = False
@@ -77,9 +79,7 @@ class ReportingThread:
         return self._delivered
 
     def _run(self) -> None:
-        monotonic = self._monotonic
-        share = SystemRandom().random()  # instances of an application, and the children of a fork, may share a seed
-        schedule = Schedule(monotonic() + share * self._interval, self._interval)
+        monotonic, schedule = self._monotonic, self._schedule
         in_progress = False
         while True:
             pause = max(schedule.due - monotonic(), 0)

@@ -18,7 +18,8 @@ def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer()
         registry = MetricRegistry("orders")
         counter, gauge = registry.counter("c"), registry.gauge("g")
         counter.inc(5); gauge.set(1); registry.position("t", 0).advance(0, 3)
-        reporter = KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", own_metrics=False).start()
+        options = {"bootstrap_servers": "127.0.0.1:1", "interval": 3600, "own_metrics": False}
+        reporter = KafkaReporter(registry, instance="i", **options).start()
         reporter._connection.cluster = lambda topic, timeout: "known"
         assert not reporter.report_now(timeout=0.1)
         # Every lock is held by another thread at the moment of the fork.
@@ -135,8 +136,8 @@ def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None
         print([each.report_now(timeout=5) for each in reporters], [each.failures for each in reporters])
     """)
     assert out.splitlines() == [
-        "the reporter could not be prepared for a fork: no such device",
-        "the reporter could not be prepared for a fork: SystemExit()",
+        "<Unprepared of 'orders'>: the reporter could not be prepared for a fork: no such device",
+        "<Unprepared of 'orders'>: the reporter could not be prepared for a fork: SystemExit()",
         "[True, True, True] [0, 2, 0]",
     ]
 
