@@ -129,11 +129,12 @@ class Monitor:
             recorder, self._recorder = self._recorder, None
             if recorder is None:
                 return True
-            atexit.unregister(self.stop)
             deadline = Deadline(timeout, time.monotonic)
             self._wait_for_ended_queries(recorder, deadline)
             is_done = recorder.stop(deadline.left())
-            return (self._owned is None or self._owned.reporter.stop(max(deadline.left(), 1.0))) and is_done
+            is_reported = self._owned is None or self._owned.reporter.stop(max(deadline.left(), 1.0))
+            atexit.unregister(self.stop)  # last: until then the end of the process waits for it
+            return is_reported and is_done
 
     def _stop_after_main(self) -> None:
         main = threading.main_thread()
