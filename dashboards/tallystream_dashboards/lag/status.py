@@ -248,10 +248,8 @@ def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
             return Evaluation(Status.OK, f"{name}: {worst.reason}", notable=True)
         return Evaluation(Status.OK, f"All {len(known):,} partitions are OK. {name}: {worst.reason}")
     bad = sum(one.status is not Status.OK for _, one in known)
-    return Evaluation(
-        min(worst.status, Status.ERR),
-        f"{worst.status.name} in {name} ({bad:,} of {counted(len(known), 'partition')}): {worst.reason}",
-    )
+    share = f" ({bad:,} of {len(known):,} partitions)" if len(known) > 1 else ""
+    return Evaluation(min(worst.status, Status.ERR), f"{worst.status.name} in {name}{share}: {worst.reason}")
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:

@@ -260,7 +260,8 @@ def test_nothing_contradicts_a_status(history: list[list[Step]]) -> None:
         status, reason, *_ = one.group.evaluation
         statuses = [state.evaluation.status for state in one.partitions.values()]
         assert status is (Status.ERR if max(statuses) > Status.WARN else max(statuses))
-        named = [f"{state.evaluation.status.name} in {state.name} " for state in one.partitions.values()]
+        names = [f"{state.evaluation.status.name} in {state.name}" for state in one.partitions.values()]
+        named = [(f"{name}:", f"{name} (") for name in names]
         if status is not Status.OK:
             assert any(reason.startswith(named[at]) for at, found in enumerate(statuses) if found is max(statuses))
         if one.group.catch_up.drain == "never at this rate":

@@ -183,9 +183,9 @@ def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Status], grou
 def test_the_reason_of_a_group_counts_its_bad_partitions() -> None:
     """It names the worst one, whose reason it has."""
     found = Evaluation(Status.STOP, "Why."), Evaluation(Status.OK, "Well.")
-    for number, text in ((1, "(1 of 1 partition)"), (2, "(1 of 2 partitions)")):
+    for number, text in ((1, ""), (2, " (1 of 2 partitions)")):
         named = [(f"t/{at}", one) for at, one in enumerate(found[:number])]
-        assert evaluate_group(named).reason == f"STOP in t/0 {text}: Why."
+        assert evaluate_group(named).reason == f"STOP in t/0{text}: Why."
 
 
 def test_a_stop_is_detected_after_a_gap() -> None:
