@@ -27,14 +27,10 @@ def number(value: float | None) -> str:
     return f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return `1 member` or `2,000 members`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def sentence(count: int, noun: str, one: str, several: str) -> str:
-    """Return `1 member has` or `2 members have`, by the verb for `one` and for `several`."""
-    return f"{counted(count, noun)} {one if count == 1 else several}"
+def counted(count: int, noun: str, one: str = "", several: str = "") -> str:
+    """Return `1 member` or `2,000 members`, and the verb for `one` or for `several`, as in `1 member has`."""
+    ending, verb = ("", one) if count == 1 else ("s", several)
+    return f"{count:,} {noun}{ending} {verb}".rstrip()
 
 
 def rate(value: float | None) -> str:

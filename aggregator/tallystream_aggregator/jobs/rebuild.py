@@ -58,7 +58,7 @@ class RebuildSettings:
     def __post_init__(self) -> None:
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
             raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
-        if not self.timeout_s >= 1:
+        if not self.timeout_s >= 1:  # also nan
             raise ConfigError("--timeout", self.timeout_s, "give a number of seconds, 1 or more")
 
 

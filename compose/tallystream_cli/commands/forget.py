@@ -60,7 +60,7 @@ def forget(
 
     tags = dict(map(_tag, tag or ()))
     selection = _selection(instance, metric, {"app": app, "life": life, "type": type_, "tags": tags})
-    if not timeout > 0:
+    if not timeout > 0:  # also nan
         raise ConfigError("--timeout", timeout, "give a number of seconds above 0")
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     settings = ForgetSettings(cluster, selection, instance, timeout)

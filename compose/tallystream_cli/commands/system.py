@@ -76,7 +76,7 @@ def down(*, data: o.Data = Path(".tallystream")) -> None:
     if state is not None:
         result = f"stopped; {data} is kept"
     else:
-        result = f"remaining processes that were killed: {killed}" if killed else f"no system runs in {data}"
+        result = f"remaining processes killed: {killed}" if killed else f"no system runs in {data}"
     sys.stdout.write(f"down: {result}\n")
 
 

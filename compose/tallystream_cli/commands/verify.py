@@ -13,7 +13,7 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
 from tallystream_cli.local import discovery
 from tallystream_dashboards.exit_codes import BAD, GOOD, NotKnownError
-from tallystream_dashboards.formatting import counted, sentence
+from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.printable import printable
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
     sentences = []
     if outcome.moved:
-        moved = sentence(outcome.moved, "instance", "has", "have")
-        sentences.append(f"{moved} records in several partitions: such events were not compared")
+        moved = counted(outcome.moved, "instance", "has", "have")
+        sentences.append(f"{moved} records in several partitions: the events of such instances were not compared")
     if outcome.unreadable:
-        skipped = sentence(outcome.unreadable, "record", "was", "were")
+        skipped = counted(outcome.unreadable, "record", "was", "were")
         sentences.append(f"{skipped} skipped in metrics-agg: not a sum")
     if outcome.letters is None:
         sentences.append("dead letters were not compared: some have been deleted")

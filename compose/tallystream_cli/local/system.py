@@ -149,7 +149,7 @@ class LocalSystem:
         try:
             self._write_state()
             if killed := state_file.kill_remaining(self._data):
-                self._say(f"processes of an earlier system that were killed: {killed}")
+                self._say(f"processes of an earlier system killed: {killed}")
             for option, port in self._given_ports.items():
                 _require_free(option, port)
             if jars.missing(self._broker.jars):

@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_dashboards import formatting
 from tallystream_dashboards.data.bounds import Bounds, balanced
-from tallystream_dashboards.formatting import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -164,7 +164,7 @@ def compare(
             why.append(f"Sent and in flight are as far as producers have reported: {_who_died(senders)}.")
         elif beyond:
             why.append(
-                f"{sentence(beyond, 'offset', 'is', 'are')} after the last one that is counted as sent: "
+                f"{formatting.counted(beyond, 'offset', 'is', 'are')} after the last one that is counted as sent: "
                 f"{_unsent(beyond, senders)}."
             )
     if uncommitted is not None and in_flight.at_most is None:
@@ -245,14 +245,16 @@ def _of_offsets(
     empty, missing = max(0, offsets - sent.count), max(0, sent.count - offsets)
     skipped = max(0, -surplus - empty - missing)
     if empty:
-        have = sentence(empty, "offset", "has", "have")
+        have = formatting.counted(empty, "offset", "has", "have")
         why.append(f"{have} no record that is counted as sent: {_unsent(empty, senders)}.")
     if missing:
-        why.append(f"{sentence(missing, 'record', 'was', 'were')} counted as sent without an offset: {_MISSING}.")
+        why.append(
+            f"{formatting.counted(missing, 'record', 'was', 'were')} counted as sent without an offset: {_MISSING}."
+        )
     if before:
-        why.append(f"{sentence(before, 'offset', 'is', 'are')} before the first one that was processed.")
+        why.append(f"{formatting.counted(before, 'offset', 'is', 'are')} before the first one that was processed.")
     if skipped:
-        why.append(f"{sentence(skipped, 'record', 'was', 'were')} sent and not counted: {_SKIPPED}.")
+        why.append(f"{formatting.counted(skipped, 'record', 'was', 'were')} sent and not counted: {_SKIPPED}.")
     # Without positions, other records than those may have been counted: those before, and in partitions without any.
     elsewhere = before + sum(one.known.size for one in partitions if not one.processed.size)
     lost = Bounds(max(0, before - empty - max(0, surplus)) + skipped, before)
@@ -298,7 +300,7 @@ def _unfinished(number: int, died: Collection[Died]) -> str:
     named = [f"instance {one.instance} died with at most {one.unreported:,} unreported" for one in died]
     if sum(one.unreported for one in died) < number:
         named.append(("the others " if named else "") + "in work, or by a process that was killed")
-    return f"{sentence(number, 'record', 'was', 'were')} taken and not counted: {'; '.join(named)}."
+    return f"{formatting.counted(number, 'record', 'was', 'were')} taken and not counted: {'; '.join(named)}."
 
 
 def _higher(one: Bounds, by: int) -> Bounds:

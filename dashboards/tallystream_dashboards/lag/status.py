@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
-from tallystream_dashboards.formatting import counted, sentence
+from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
 if TYPE_CHECKING:
@@ -284,4 +284,4 @@ def _without_progress(lag: int, members: int | None, idle_s: float, rules: Rules
 
 
 def _waits(records: int, noun: str = "record") -> str:
-    return sentence(records, noun, "waits", "wait")
+    return counted(records, noun, "waits", "wait")

@@ -132,7 +132,7 @@ def test_the_table_is_limited() -> None:
 def test_notes_say_what_was_not_compared() -> None:
     """Each kind of record that was not compared has a note with its number."""
     assert notes(Outcome(moved=1, unreadable=1, letters=0, events=0)) == [
-        "1 instance has records in several partitions: such events were not compared",
+        "1 instance has records in several partitions: the events of such instances were not compared",
         "1 record was skipped in metrics-agg: not a sum",
     ]
     found = notes(Outcome(moved=3, unreadable=4))

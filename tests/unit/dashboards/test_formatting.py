@@ -58,7 +58,7 @@ def test_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 records were"), (1, "1 record was"), (1200, "1,200 records were")])
 def test_a_noun_and_its_verb_agree_with_the_number(count: int, text: str) -> None:
     """One record was read; several were."""
-    assert formatting.sentence(count, "record", "was", "were") == text
+    assert formatting.counted(count, "record", "was", "were") == text
 
 
 def test_rates() -> None:
