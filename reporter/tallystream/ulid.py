@@ -24,7 +24,7 @@ def ulid(time_ms: int, number: int) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=2_000)
 def ulid_ms(ulid: str) -> int:
     """Return the epoch milliseconds in a ULID."""
     return int(ulid[:_TIME].translate(_DIGITS), 32)
