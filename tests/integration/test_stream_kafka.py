@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -236,6 +237,20 @@ def test_a_topic_that_is_created_again_has_another_id(topic: Topic) -> None:
         list(read_range(topic.broker, topic.place, bounds_of(topic.broker, topic.place)))
     topic.create(topic.name, 2)
     assert topic.broker.topic_ids([topic.name])[topic.name] != before[topic.name]
+
+
+def test_asking_for_ids_leaves_nothing_behind(topic: Topic) -> None:
+    """Loops, shipper and lag collector ask about each topic every few seconds, for months: no answer is kept."""
+    topic.broker.topic_ids([topic.name, topic.other.topic])
+    before = _ids_in_memory()
+    for _ in range(20):
+        topic.broker.topic_ids([topic.name, topic.other.topic])
+    assert _ids_in_memory() == before
+
+
+def _ids_in_memory() -> int:
+    gc.collect()
+    return sum(type(one).__name__ == "Uuid" for one in gc.get_objects())
 
 
 def test_added_partitions_are_seen_and_read(topic: Topic) -> None:
