@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Literal
 
@@ -97,6 +100,20 @@ app.command()(system.demo)
 app.command()(doctor.doctor)
 
 
+_M_ARENA_MAX = -8  # malloc.h of glibc
+
+
+def _limit_heaps() -> None:
+    """Let glibc divide allocations among two heaps, as the processes of Spark do (`spark/session.py`).
+
+    By default it has eight for each processor. Each keeps what it had at most, so a process with many threads grows for
+    days. Other C libraries have no such heaps.
+    """
+    if "MALLOC_ARENA_MAX" not in os.environ:
+        with suppress(AttributeError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+
+
 def main() -> None:
     """Run the command line. A failure, and a setting that can't be used, are one sentence each.
 
@@ -104,6 +121,7 @@ def main() -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    _limit_heaps()
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except TyperException as error:

@@ -65,7 +65,7 @@ class Soak:
 
     def _command(self, name: str, *arguments: str) -> Command:
         ready = self.folder / f"{name}.ready"
-        env = {"PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        env = {"PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "MALLOC_ARENA_MAX": "2"}
         command = [sys.executable, "-m", *arguments, str(ready)]
         return Command(name, command, log=self.folder / f"{name}.log", ready_file=ready, env=env)
 

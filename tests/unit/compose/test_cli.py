@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import socket
 import subprocess
@@ -224,6 +225,42 @@ def test_an_output_that_is_not_unicode_shows_escapes(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False, cwd=tmp_path)
     assert (ran.stdout, ran.returncode) == (b"a \\u2192 b\n", 0), ran.stderr.decode()
+
+
+_HEAPS = """
+import re, sys, threading
+from pathlib import Path
+from tallystream_cli import main
+
+sys.argv = ["tallystream", "--version"]
+try:
+    main.main()
+except SystemExit:
+    pass
+running, allocated = threading.Event(), threading.Barrier(13)
+
+def allocate() -> None:
+    kept = bytes(10_000)
+    allocated.wait()
+    running.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for thread in threads:
+    thread.start()
+allocated.wait()
+maps = Path("/proc/self/maps").read_text()
+# A heap of glibc begins at a multiple of its largest size, 64 MiB.
+print(len(re.findall("^[0-9a-f]+[048c]000000-[0-9a-f]+ rw-p 0+ 00:00 0 *$", maps, re.MULTILINE)))
+running.set()
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="only glibc has a heap for each thread")
+def test_a_process_with_many_threads_has_two_heaps() -> None:
+    """Each heap keeps what it had at most, so a command would grow for days. Of the two, one is not a mapping."""
+    env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    shown = subprocess.run([sys.executable, "-c", _HEAPS], check=True, capture_output=True, text=True, env=env)
+    assert shown.stdout.splitlines()[-1] == "1"
 
 
 def test_status_and_down_of_an_unused_folder(
