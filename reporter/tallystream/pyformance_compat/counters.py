@@ -8,6 +8,8 @@ from operator import index
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tallystream import record
 from tallystream.metrics import gauge
 from tallystream.validation import LARGEST, as_number
@@ -37,8 +39,10 @@ class Metric(ABC):
         """Return the values as a record struct, of distributions with the view if `views`."""
 
     def tallystream_retire(self, name: str) -> record.Metric | None:
-        """Return the counts from which the next metric of this name continues, or None if there are none."""
-        return self.tallystream_read(name, views=False)
+        """Return the counts from which the next metric of this name continues, without rates; None if it has none."""
+        value = self.tallystream_read(name, views=False)
+        rates = [rate for rate in value.__struct_fields__ if rate.endswith("_rate")] if value else []
+        return msgspec.structs.replace(value, **dict.fromkeys(rates, 0.0)) if value and rates else value
 
     @abstractmethod
     def tallystream_reset(self) -> None:

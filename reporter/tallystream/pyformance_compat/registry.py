@@ -115,7 +115,7 @@ class MetricsRegistry:
         return self._get(Timer, key, lambda: Timer(clock=self._clock))
 
     def clear(self) -> None:
-        """Remove all metrics. A new metric of the same key starts at zero, but its count in the record continues."""
+        """Remove all metrics. Their counts stay in the record, where a new metric of the same key continues them."""
         with self._clearing:
             for kind, key, metric in self._members():
                 del self._metrics[kind][key]  # first: from here on, other threads get a new metric
@@ -162,18 +162,24 @@ class MetricsRegistry:
         # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the
         # retired one. Gauges are read without it: they call functions of the application, which may wait for it.
         with self._clearing:
-            members = self._members()
-            found = [self._read(*each, views=views) for each in members if each[0] is not Gauge]
-        found += [self._read(*each, views=views) for each in members if each[0] is Gauge]
-        return [value for value in found if value is not None]
+            metrics = dict.fromkeys(self._retired) | {(kind, key): metric for kind, key, metric in self._members()}
+            found = [self._read(*each, metrics[each], views=views) for each in metrics if each[0] is not Gauge]
+        found += [self._read(*each, metrics[each], views=views) for each in metrics if each[0] is Gauge]
+        return [value for values in found for value in values if value is not None]
 
-    def _read(self, kind: type[Any], key: str, metric: Any, *, views: bool) -> record.Metric | None:
+    def _read(self, kind: type[Any], key: str, metric: Any, *, views: bool) -> list[record.Metric | None]:
+        retired = self._retired.get((kind, key))
         try:
-            value = metric.tallystream_read(check_name("the name of a metric", _record_name(key)), views=views)
-            return None if value is None else add(value, self._retired.get((kind, key)))
+            name = check_name("the name of a metric", _record_name(key))
+            if metric is None:
+                return [retired]
+            value = metric.tallystream_read(name, views=views)
+            if retired is None or value.type == retired.type:
+                return [value and add(value, retired)]
+            return [value, add(metric.tallystream_retire(name), retired)]  # a counter that fell
         except Exception as error:  # noqa: BLE001 - the other metrics must be reported
             log.warning("%r is skipped in this snapshot: %s: %s", key, type(error).__name__, error)
-            return None
+            return []
 
     def _reset_after_fork(self) -> None:
         self._clearing = Lock()
