@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import fsum, inf, isfinite, nan
 from operator import index
 from string import ascii_letters, digits
@@ -71,6 +71,20 @@ def check_tags(metric: str, tags: Mapping[str, str] | None) -> dict[str, str]:
 def label(name: object, tags: Mapping[str, str]) -> str:
     """Return name and tags in the form used in messages, to distinguish metrics with the same name."""
     return f"{name!r} {dict(tags)}" if tags else repr(name)
+
+
+_PREFIX = "tag_"
+
+
+def free(name: str, reserved: Container[str]) -> str:
+    """Return the name of a user's tag beside those of Tallystream: a reserved name gets a prefix.
+
+    A reserved name that already has the prefix (tag_app) gets another one, so names stay distinct.
+    """
+    bare = name
+    while bare.startswith(_PREFIX):
+        bare = bare[len(_PREFIX) :]
+    return _PREFIX + name if bare in reserved else name
 
 
 ENABLED = "TALLYSTREAM_ENABLED"

@@ -10,8 +10,9 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.metric_types import NAMES, WHOLE
+from tallystream.validation import free
 from tallystream_aggregator import sums
-from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX, RESERVED, Field, Point, free
+from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX, RESERVED, Field, Point
 from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
 
@@ -41,7 +42,7 @@ def point(row: Sum) -> Point:
     name = row.name + ".bucket" if row.type == "buckets" else row.name
     if row.overflow:
         fields["overflow"] = True
-    tags = {free(name): value for name, value in row.tags.items()}
+    tags = {free(name, RESERVED): value for name, value in row.tags.items()}
     return Point(name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
 
 

@@ -57,20 +57,6 @@ def is_sum(measurement: str) -> bool:
     return measurement not in others and not measurement.startswith(INSTANCE_PREFIX)
 
 
-_PREFIX = "tag_"
-
-
-def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
-    """Return the name of a user's tag in the store: a reserved name gets a prefix.
-
-    A reserved name that already has the prefix (tag_app) gets another one, so names stay distinct.
-    """
-    bare = name
-    while bare.startswith(_PREFIX):
-        bare = bare[len(_PREFIX) :]
-    return _PREFIX + name if bare in reserved else name
-
-
 def filled(text: str) -> str:
     """Return a text for a store that has no empty one: that is `%`, and a text of only `%` gets another `%`."""
     return text if text.strip("%") else text + "%"

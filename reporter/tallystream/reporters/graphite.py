@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.reporters.local import LocalReporter
-from tallystream.validation import check_instance
+from tallystream.validation import check_instance, free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ def graphite_lines(metric: Metric, values: Values, prefix: str, tags: Mapping[st
     skipped, since Graphite does not accept it.
     """
     path = ".".join(graphite_name(part) for part in (prefix, metric.name) if part)
-    all_tags = sorted({**tags, **metric.tags}.items())
+    all_tags = sorted({**tags, **{free(name, tags): value for name, value in metric.tags.items()}}.items())
     suffix = "".join(f";{graphite_name(name)}={graphite_name(value)}" for name, value in all_tags if value)
     return [f"{path}.{attribute}{suffix} {value!r} {ts_ms // 1000}" for attribute, value in values.items()]
 
@@ -38,7 +38,7 @@ def graphite_name(text: str) -> str:
 class GraphiteReporter(LocalReporter):
     """Sends each snapshot to carbon over TCP: one connection for each report, one line for each attribute.
 
-    Lines have the tags `app` and `instance`.
+    Lines have the tags `app` and `instance`; a metric's own become `tag_app` and `tag_instance`.
 
     Args:
         registry: the registry to report.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.metric_types import WHOLE
 from tallystream.reporters.local import LocalReporter
-from tallystream.validation import check_instance, header_token
+from tallystream.validation import check_instance, free, header_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
     """
     if not values:
         return None
-    all_tags = sorted({**tags, **metric.tags}.items())
+    all_tags = sorted({**tags, **{free(name, tags): value for name, value in metric.tags.items()}}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in WHOLE else f"{name}={float(v)!r}" for name, v in values.items())
     return f"{_measurement(metric.name)}{suffix} {fields} {ts_ms}"
@@ -69,7 +69,7 @@ def _checked_token(token: object) -> str:
 class InfluxReporter(LocalReporter):
     """Writes each snapshot to InfluxDB: one point for each metric, with the time in milliseconds.
 
-    Points have the tags `app`, `instance` and `metric_type`.
+    Points have the tags `app`, `instance` and `metric_type`; a metric's own become `tag_app` and so on.
 
     Args:
         registry: the registry to report.

@@ -124,6 +124,17 @@ def test_influx() -> None:
     assert influx_line(Counter(name="#requests", count=3), {"count": 3}, {}, 0) == "_#requests count=3i 0"
 
 
+def test_a_tag_of_a_metric_replaces_no_tag_of_the_reporter() -> None:
+    """It gets the prefix tag_, as in the stores of the aggregator, also if its value is empty."""
+    metric = Counter(name="c", tags={"app": "x", "instance": "", "tag_app": "y"}, count=3)
+    own = {"app": "shop", "instance": "a"}
+    line = influx_line(metric, {"count": 3}, own, 0)
+    assert line == "c,app=shop,instance=a,tag_app=x,tag_tag_app=y count=3i 0"
+    assert graphite_lines(metric, {"count": 3}, "", own, 0) == [
+        "c.count;app=shop;instance=a;tag_app=x;tag_tag_app=y 3 0"
+    ]
+
+
 def test_a_token_from_a_file_is_sent_without_its_line_break() -> None:
     """White space at the start and end of a token is removed."""
     with socket.create_server(("127.0.0.1", 0)) as server:

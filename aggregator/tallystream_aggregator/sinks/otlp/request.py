@@ -23,7 +23,8 @@ from tallystream import record
 from tallystream.decoding import json_decoder
 from tallystream.metric_types import QUANTILES
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, free, numbers, unstorable
+from tallystream.validation import free
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, filled, numbers, unstorable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

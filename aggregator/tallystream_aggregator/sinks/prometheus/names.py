@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystream.metric_types import QUANTILES
-from tallystream_aggregator.sinks.base import RESERVED, filled, free
+from tallystream.validation import free
+from tallystream_aggregator.sinks.base import RESERVED, filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
