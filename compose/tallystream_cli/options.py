@@ -37,6 +37,24 @@ def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
     return value
 
 
+def _ready_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return `value`, and remove the file of an earlier run: a supervisor would take this one for ready.
+
+    Raises:
+        ConfigError: this user can't write it or remove it.
+    """
+    path = _writable(param, value)
+    if path is None or not path.is_file() or ctx.resilient_parsing:  # a shell completes the line
+        return path
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        problem = f"it is of an earlier run and can't be removed ({error.strerror})"
+        remedy = f"{problem}: allow this user to write its folder, or name another path"
+        raise ConfigError(param.opts[0], str(path), remedy) from error
+    return path
+
+
 def unwritable(path: Path) -> tuple[Path, str] | None:
     """Return what keeps this user from writing a path, or creating it, with the reason; None if nothing does."""
     path = path.absolute()
@@ -146,7 +164,7 @@ Master = Annotated[
 DriverMemory = Annotated[str, typer.Option(help="The heap size of Spark's driver.")]
 ReadyFile = Annotated[
     Path | None,
-    typer.Option(help="A file to create when the command is ready.", callback=_writable),
+    typer.Option(help="A file: removed at the start, created when ready.", callback=_ready_file),
 ]
 HttpPort = Annotated[
     int | None, typer.Option(help="Serve /metrics, /healthz and /readyz on this port; 0 selects a free port.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -240,6 +241,39 @@ def test_a_path_that_cannot_be_written_is_an_error(
     assert capsys.readouterr().err == (
         f"{option}: '{path}' can't be used; {path.parent} can't be written ({reason}): "
         "allow this user to write there, or name another path.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["aggregate --checkpoint c", "ship", "lag collect", "page"])
+def test_the_ready_file_of_an_earlier_run_is_removed_at_the_start(
+    command: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A supervisor would take the command for ready at once. What is no file stays, and is no error."""
+    monkeypatch.setattr("tallystream_cli.options.require_spark", lambda: None)
+    words = [*command.split(), "--store", "unknown:", "--ready-file"]
+    ready = here / "ready"
+    ready.touch()
+    assert call(monkeypatch, *words, str(ready)) == 2
+    assert not ready.exists()
+    assert call(monkeypatch, *words, str(ready)) == 2
+    assert call(monkeypatch, *words, "/dev/null") == 2
+    assert capsys.readouterr().err.count("--store: 'unknown:' can't be used") == 3
+
+
+def test_a_ready_file_that_cannot_be_removed_is_an_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the folder that this user must be allowed to write."""
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (here / "ready").touch()
+    assert call(monkeypatch, "ship", "--store", "local:s.db", "--ready-file", str(here / "ready")) == 2
+    assert capsys.readouterr().err == (
+        f"--ready-file: '{here / 'ready'}' can't be used; it is of an earlier run and can't be removed "
+        "(Permission denied): allow this user to write its folder, or name another path.\n"
     )
 
 
