@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Self
 
 
 class TallystreamError(Exception):
     """The base class of the errors that Tallystream defines."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how to create it in another process. By default its message would be passed to `__init__`."""
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 def is_of_a_signal(error: BaseException) -> bool:
@@ -37,10 +40,6 @@ class ConfigError(TallystreamError):
         self.field = field
         self.value = value
         self.remedy = remedy
-
-    def __reduce__(self) -> tuple[type[Self], tuple[str, object, str]]:
-        """Return how to create it in another process. By default only the message would be passed."""
-        return type(self), (self.field, self.value, self.remedy)
 
 
 class DuplicateReporterError(ConfigError):

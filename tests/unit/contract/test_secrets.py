@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-import tallystream
-import tallystream_aggregator
-import tallystream_cli
-import tallystream_dashboards
+from support.modules import modules
 from tallystream import ConfigError, InfluxReporter, MetricRegistry
 
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
-PROGRAM = "tallystream_dashboards.page.app"  # Streamlit runs it
 NO_SECRETS = {"tallystream_aggregator.table.storage.Head"}  # its token names the last entry of a log
-
-
-def modules() -> Iterator[ModuleType]:
-    """Yield every module of the four distributions that can be imported on its own."""
-    for top in (tallystream, tallystream_aggregator, tallystream_dashboards, tallystream_cli):
-        yield top
-        for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-            if found.name != PROGRAM and found.name.rpartition(".")[2] != "__main__":
-                yield importlib.import_module(found.name)
 
 
 def shown(module: ModuleType) -> Iterator[Any]:

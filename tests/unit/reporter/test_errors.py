@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from decimal import Decimal
 from fractions import Fraction
 from http import HTTPStatus
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from support.malformed import UNDECODABLE
-from tallystream import ConfigError, DuplicateReporterError, MetricRegistry
+from tallystream import ConfigError, MetricRegistry
 from tallystream.decoding import json_decoder, msgpack_decoder
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import ManualClock, find
@@ -31,14 +30,6 @@ def test_an_empty_variable_or_option_is_not_set(field: str, value: str | None) -
 def test_any_other_value_is_in_the_message(field: str, value: object) -> None:
     """All other values are shown, also empty arguments of a Python call."""
     assert str(ConfigError(field, value, "give another")) == f"{field}: {value!r} can't be used; give another."
-
-
-@pytest.mark.parametrize("kind", [ConfigError, DuplicateReporterError])
-def test_an_error_of_a_setting_can_leave_a_pool_of_processes(kind: type[ConfigError]) -> None:
-    """A pool pickles what a task raises. One that can't read it waits for ever, or stops as a whole."""
-    error = pickle.loads(pickle.dumps(kind("interval", 0, "use 1")))
-    assert (type(error), str(error)) == (kind, "interval: 0 can't be used; use 1.")
-    assert (error.field, error.value, error.remedy) == ("interval", 0, "use 1")
 
 
 class Row(msgspec.Struct):
