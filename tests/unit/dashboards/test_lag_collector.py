@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.lag.collector import collector
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
@@ -203,6 +205,18 @@ def test_rounds_have_the_newest_comparison_until_it_is_too_old(caplog: pytest.Lo
     assert len(records.at(T0 + 91_000)) == 1
     records.read()
     assert len(caplog.records) == 2
+
+
+def test_an_error_of_the_comparison_ends_the_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the collector would go on without comparisons, and nobody would know why."""
+
+    def compare(*_: object) -> Iterator[Point]:
+        raise ZeroDivisionError("a mistake in the program")
+
+    monkeypatch.setattr(collector, "LagTracker", lambda *_, **__: Mock(round=newest))
+    settings = CollectSettings(store=StoreSettings.parse(f"local:{tmp_path / 'store.db'}"), interval=1)
+    with pytest.raises(ZeroDivisionError, match="a mistake in the program"):
+        collector.collect(settings, {}, compare, SignalSafeEvent())
 
 
 def test_a_round_writes_what_became_of_records() -> None:

@@ -100,6 +100,8 @@ def collect(
         api = stack.enter_context(serve(settings, routes))
         collector = Collector(fetch, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings.interval, stop, api, begin)
+        if records.error is not None:
+            raise records.error
 
 
 def next_round(first: float, interval: float, now: float) -> float:

@@ -26,7 +26,8 @@ PAUSE_S = 30.0
 class Records:
     """The points that `compare` returned last. It reads the store, at a time in epoch ms. `clock` returns seconds.
 
-    It runs in a thread of its own: with many consumers, or a slow store, it takes longer than a round.
+    It runs in a thread of its own: with many consumers, or a slow store, it takes longer than a round. `error` is what
+    ended that thread before a stop: an error that is not the store's.
     """
 
     def __init__(
@@ -40,15 +41,20 @@ class Records:
         self._clock = clock
         self._newest: tuple[Point, ...] = ()
         self._failed = False
+        self.error: BaseException | None = None
 
     def start(self, stop: SignalSafeEvent) -> None:
-        """Compare again and again, until a stop."""
+        """Compare again and again, until a stop. An `error` sets `stop`."""
         Thread(target=self._run, args=(stop,), name="tallystream-records", daemon=True).start()
 
     def _run(self, stop: SignalSafeEvent) -> None:
-        while not stop.is_set():
-            self.read()
-            stop.wait(PAUSE_S)
+        try:
+            while not stop.is_set():
+                self.read()
+                stop.wait(PAUSE_S)
+        except BaseException as error:  # noqa: BLE001 (the collector raises it)
+            self.error = error
+            stop.set()
 
     def read(self) -> None:
         """Compare once. That the store can't be read is logged when it begins."""
