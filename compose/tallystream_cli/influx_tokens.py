@@ -93,8 +93,8 @@ def _token(api: AuthorizationsService, existing: Iterable[Authorization], servic
 def _write(folder: Path, token: str) -> None:
     path = folder / "token"
     try:
-        if not path.exists() or path.read_text(encoding="ascii") != token:
-            files.write_file(path, token.encode("ascii"))
+        if not path.exists() or path.read_bytes() != token.encode():
+            files.write_file(path, token.encode())
         # The folder is a volume of this service alone, which may run as another user.
         path.chmod(0o444)
     except OSError as error:

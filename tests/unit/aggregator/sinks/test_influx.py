@@ -162,3 +162,25 @@ def test_every_text_is_decoded_as_it_was_encoded(text: str) -> None:
         assert not any(character < " " or character in "\\\x7f" for character in stored)
     assert encode_name(text)[0] not in "_#"
     assert encode_name(text) not in RESERVED_KEYS
+
+
+def test_a_damaged_file_of_a_token_is_written_again(tmp_path: Path) -> None:
+    """It need not be text."""
+    answers = {
+        "GET orgs": {"orgs": [{"id": "1", "name": "org"}]},
+        "GET buckets": {"buckets": [{"id": "2", "name": "bucket", "retentionRules": []}]},
+        "GET authorizations": {"authorizations": []},
+        "POST authorizations": {"id": "3", "token": "given", "orgID": "1", "permissions": []},
+    }
+
+    def answer(request: Request) -> Response:
+        path = request.path.partition("?")[0].removeprefix("/api/v2/")
+        return Response(200, json.dumps(answers[f"{request.method} {path}"]).encode(), "application/json")
+
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "token").write_bytes(b"\xff\xfe\x00")
+    with HttpStub(answer) as server:
+        env = {"INFLUXDB_URL": f"http://{server.address}", "INFLUXDB_TOKEN": "token"}
+        env |= {"INFLUXDB_ORG": "org", "INFLUXDB_BUCKET": "bucket"}
+        assert influx_tokens.main([str(tmp_path)], env) == 0
+    assert {(tmp_path / name / "token").read_text() for name in influx_tokens.PERMISSIONS} == {"given"}
