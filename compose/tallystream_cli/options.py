@@ -38,13 +38,13 @@ def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
 
 
 def _ready_file(ctx: typer.Context, param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Return `value`, and remove the file of an earlier run: a supervisor would take this one for ready.
+    """Return `value`, and remove the empty file of an earlier run: a supervisor would take this one for ready.
 
     Raises:
         ConfigError: this user can't write it or remove it.
     """
     path = _writable(param, value)
-    if path is None or not path.is_file() or ctx.resilient_parsing:  # a shell completes the line
+    if path is None or not path.is_file() or path.stat().st_size or ctx.resilient_parsing:  # a shell completes the line
         return path
     try:
         path.unlink(missing_ok=True)

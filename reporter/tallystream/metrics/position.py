@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
+from tallystream.record import MAX_COUNT
 from tallystream.validation import as_count
 
 if TYPE_CHECKING:
@@ -33,13 +34,13 @@ class Position(Metric):
         """Add the processed offsets from `start` to `position`, exclusive. The lowest start and highest end are kept.
 
         Raises:
-            ValueError: 0 <= start <= position is false.
+            ValueError: 0 <= start <= position < 2**63 is false.
             TypeError: an offset is not a whole number.
         """
         start, position = as_count(start), as_count(position)
-        if not 0 <= start <= position:
+        if not 0 <= start <= position <= MAX_COUNT:
             raise ValueError(
-                f"{self!r} can't advance by the offsets from {start} to {position}; use 0 <= start <= position"
+                f"{self!r} can't advance by the offsets from {start} to {position}; use 0 <= start <= position < 2**63"
             )
         with self._lock:
             # No function is called here, as in UpDownCounter.

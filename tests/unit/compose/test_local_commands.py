@@ -248,7 +248,7 @@ def test_a_path_that_cannot_be_written_is_an_error(
 def test_the_ready_file_of_an_earlier_run_is_removed_at_the_start(
     command: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A supervisor would take the command for ready at once. What is no file stays, and is no error."""
+    """A supervisor would take the command for ready at once. A file of the user's, which is not empty, stays."""
     monkeypatch.setattr("tallystream_cli.options.require_spark", lambda: None)
     words = [*command.split(), "--store", "unknown:", "--ready-file"]
     ready = here / "ready"
@@ -257,7 +257,10 @@ def test_the_ready_file_of_an_earlier_run_is_removed_at_the_start(
     assert not ready.exists()
     assert call(monkeypatch, *words, str(ready)) == 2
     assert call(monkeypatch, *words, "/dev/null") == 2
-    assert capsys.readouterr().err.count("--store: 'unknown:' can't be used") == 3
+    ready.write_text("of the user", encoding="utf-8")
+    assert call(monkeypatch, *words, str(ready)) == 2
+    assert ready.exists()
+    assert capsys.readouterr().err.count("--store: 'unknown:' can't be used") == 4
 
 
 def test_a_ready_file_that_cannot_be_removed_is_an_error(

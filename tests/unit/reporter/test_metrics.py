@@ -203,7 +203,7 @@ def test_a_position_keeps_the_lowest_start_and_the_highest_end(registry: MetricR
     position.advance(20, 30)
     assert (position.start, position.position) == (5, 30)
     assert position.tags == {"partition": "3", "topic": "flights"}
-    for start, end in ((-1, 3), (4, 3)):
+    for start, end in ((-1, 3), (4, 3), (0, 2**63)):
         with pytest.raises(ValueError, match="0 <= start <= position"):
             position.advance(start, end)
 
