@@ -164,6 +164,18 @@ def test_the_last_value_before_the_window_can_be_read(store: StoreSettings) -> N
     assert found == {(("app", "b"),): {at[2]: {"count": 3}, at[3]: {"count": 4}}}
 
 
+def test_only_the_newest_values_can_be_read(store: StoreSettings) -> None:
+    """With `newest` the values of the newest point in the window are read, and at most one of each field."""
+    at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 3000]
+    fields = {"gone": True, "status": "OK"}
+    write(store, [Point("newest", {}, {"count": number} | fields, ts) for number, ts in enumerate(at)])
+    write(store, [Point("newest", {}, {"lag": 5}, ts) for ts in at[:2]])
+    (found,) = content(store, "newest", ["count", "lag", *fields], start_ms=at[0], end_ms=at[3], newest=True).values()
+    assert found[at[2]] == {"count": 2, **fields}
+    assert found.keys() <= {at[1], at[2]}
+    assert found.get(at[1], {"lag": 5}) == {"lag": 5}
+
+
 def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
     """All points of both are stored. Points of both have the fields of both."""
     batches, base_ms = 25, NOW_MS

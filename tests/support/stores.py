@@ -62,12 +62,12 @@ def content(
     start_ms: int = 0,
     end_ms: int = NOW_MS * 2,
     tags: Mapping[str, str] | None = None,
-    last_before: bool = False,
+    **only: bool,
 ) -> Content:
-    """Return the points of a new reader. Check that it returns each series once and in order of time."""
+    """Return the points of a new reader, `only` those. Check that it returns each series once and in order of time."""
     reader = open_reader(settings)
     try:
-        found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=last_before)
+        found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, **only)
     finally:
         reader.close()
     keys = [(sorted(series.tags.items()), series.field) for series in found]
@@ -101,6 +101,7 @@ class Points:
         end_ms: int,
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
+        newest: bool = False,
     ) -> list[Series]:
         """Return the values of the fields, for each series, sorted by its tags and then by field."""
         wanted = (tags or {}).items()
@@ -111,7 +112,7 @@ class Points:
                 continue
             for name in point.fields.keys() & set(fields) if last_before or not is_before else ():
                 values = found.setdefault((tuple(sorted(point.tags.items())), name), {})
-                if is_before:
+                if is_before or newest:
                     values.clear()
                 values[point.ts_ms] = point.fields[name]
         return [

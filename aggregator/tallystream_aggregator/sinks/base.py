@@ -203,6 +203,7 @@ class PointReader(Protocol):
         end_ms: int,
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
+        newest: bool = False,
     ) -> list[Series]:
         """Return the values with start_ms <= time < end_ms of `fields`, for each series whose tags include `tags`.
 
@@ -210,7 +211,7 @@ class PointReader(Protocol):
         not Tallystream's own (`is_own`).
 
         With `last_before`, each series also has its last value before `start_ms`, at its own time, so a sum that has
-        not changed recently is included.
+        not changed recently is included. With `newest`, values before the newest point of a series may be left out.
         """
 
     def close(self) -> None:

@@ -141,7 +141,7 @@ def _main(metrics: Iterable[sums.Metric], at_ms: int) -> sums.Metric | None:
 def _lags(reader: PointReader, *, at_ms: int) -> dict[str, dict[str, int]]:
     """Return the lag of each group by topic, where it is known."""
     lags: dict[str, dict[str, int]] = {}
-    for group, partitions in read_partitions(reader, at_ms=at_ms).items():
+    for group, partitions in read_partitions(reader, at_ms=at_ms, fields=("lag", "stale")).items():
         for one in partitions:
             if one.lag is not None:
                 of_group = lags.setdefault(group, {})

@@ -93,7 +93,7 @@ def read_stored(reader: PointReader, at_ms: int, *, clock: Callable[[], float] =
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    groups = [one.group for one in read_groups(reader, at_ms=at_ms) if not one.gone]
+    groups = [one.group for one in read_groups(reader, at_ms=at_ms, fields=("gone",)) if not one.gone]
     own = [name for name in groups if role(name) in (AGGREGATOR, SHIPPER)]
     if not own:
         return ALL

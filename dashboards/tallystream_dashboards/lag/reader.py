@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.storage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.lag.offsets import PartitionId
@@ -45,8 +45,12 @@ def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
     return rounds[0].times_ms[0] if rounds and 0 <= rounds[0].times_ms[0] <= at_ms else None
 
 
-def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) -> list[GroupState]:
+def read_groups(
+    reader: PointReader, *, at_ms: int, group: str | None = None, fields: Sequence[str] = GROUP_FIELDS
+) -> list[GroupState]:
     """Return every group with its status at `at_ms`, worst first, without partitions, including those that are gone.
+
+    Only `fields` are read, one of which has every point: `gone` or `stale`.
 
     Raises:
         SinkUnavailableError: the store does not answer.
@@ -55,9 +59,9 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
     if round_ms is None:
         return []
     states = []
-    series = reader.read(GROUPS, GROUP_FIELDS, **_round(round_ms, group))
-    for (name,), ts_ms, fields in _newest(series, "group"):
-        state = group_of(name, fields)
+    series = reader.read(GROUPS, fields, **_round(round_ms, group))
+    for (name,), ts_ms, point in _newest(series, "group"):
+        state = group_of(name, point)
         # A group of which only the time lag has changed has no point in the newest rounds, although they have read it.
         seen_ms = state.seen_ms if state.stale or state.gone else round_ms
         states.append(replace(state, time_lag=_later(state.time_lag, round_ms - ts_ms), seen_ms=seen_ms))
@@ -77,17 +81,19 @@ def read_group(reader: PointReader, group: str, *, at_ms: int) -> GroupState | N
     return replace(states[0], partitions=tuple(read_partitions(reader, at_ms=round_ms, group=group).get(group, ())))
 
 
-def read_partitions(reader: PointReader, *, at_ms: int, group: str | None = None) -> dict[str, list[PartitionState]]:
-    """Return the partitions of every group at `at_ms`, worst first.
+def read_partitions(
+    reader: PointReader, *, at_ms: int, group: str | None = None, fields: Sequence[str] = PARTITION_FIELDS
+) -> dict[str, list[PartitionState]]:
+    """Return the partitions of every group at `at_ms`, worst first. Of `fields`, as of groups, every point has `stale`.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     round_ms = last_round_ms(reader, at_ms=at_ms) or at_ms
-    series = reader.read(LAG, PARTITION_FIELDS, **_round(round_ms, group))
+    series = reader.read(LAG, fields, **_round(round_ms, group))
     found: dict[str, list[PartitionState]] = {}
-    for (name, topic, number), ts_ms, fields in _newest(series, *PARTITION):
-        state = partition_of(topic, int(number), fields)
+    for (name, topic, number), ts_ms, point in _newest(series, *PARTITION):
+        state = partition_of(topic, int(number), point)
         later = replace(state, time_lag=_later(state.time_lag, round_ms - ts_ms))
         found.setdefault(name, []).append(later)
     return {name: worst_partitions_first(states) for name, states in found.items()}
@@ -142,7 +148,7 @@ def _newest(series: Iterable[Series], *tags: str) -> Iterator[tuple[tuple[str, .
 def _round(round_ms: int, group: str | None) -> dict[str, Any]:
     """Return what to read of a round: it has a point of each series, or has left it out for at most a gap."""
     tags = None if group is None else {"group": group}
-    return {"start_ms": round_ms - MAX_GAP_MS, "end_ms": round_ms + 1, "tags": tags}
+    return {"start_ms": round_ms - MAX_GAP_MS, "end_ms": round_ms + 1, "tags": tags, "newest": True}
 
 
 def _later(time_lag: TimeLag | None, later_ms: int) -> TimeLag | None:

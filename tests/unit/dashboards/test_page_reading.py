@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from support.lag import Rounds, group, round_of
+from support.stores import Points
 from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.data import sums
@@ -24,6 +27,7 @@ from tallystream_dashboards.data.groups import (
 from tallystream_dashboards.data.home import Home
 from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, Period, rate
 from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.lag.storage import GROUP_FIELDS, GROUPS, LAG
 from tallystream_dashboards.page.compare_data import over_time, read_compare
 from tallystream_dashboards.page.metrics_data import MetricsView, read_metrics
 from tallystream_dashboards.page.reading import read_page
@@ -100,6 +104,30 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(store: LocalStor
     assert len(one.state.partitions) == MAX_PARTITIONS + 30
     assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, MAX_PARTITIONS + 30 - MAX_LINES)
     assert one.by_partition.lines[0].label == f"wide/{MAX_PARTITIONS + 29}"
+
+
+class Counting(Points):
+    """A store in memory that counts the values that are read of each measurement."""
+
+    values: Counter[str]
+
+    def read(self, measurement: str, fields: Sequence[str], **options: Any) -> list[Series]:
+        """Return the points as a store returns them."""
+        found = super().read(measurement, fields, **options)
+        self.values[measurement] += sum(len(one.values) for one in found)
+        return found
+
+
+def test_the_home_reads_the_newest_values_of_each_group_once() -> None:
+    """Nothing is read of earlier rounds. Whether the sums are complete, and the apps' lag, take a few fields more."""
+    rounds, store = Rounds(), Counting()
+    for at in range(10):
+        groups = [group(f"g{number}", (at * 2, 100 + at * 3), topic=f"t{number}") for number in range(20)]
+        store.points += rounds.points(round_of(*groups), NOW - (10 - at) * 2000)
+    store.values = Counter()
+    read_page(store, Selection(), PERIOD)
+    assert store.values[GROUPS] <= 20 * (len(GROUP_FIELDS) + 1)
+    assert store.values[LAG] == 20 * 2
 
 
 def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: int = 0, app: str = "orders") -> Point:

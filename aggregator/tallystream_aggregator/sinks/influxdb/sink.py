@@ -123,6 +123,7 @@ class InfluxStore:
         end_ms: int,
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
+        newest: bool = False,
     ) -> list[Series]:
         """Return series as in the protocol `PointReader`."""
         if start_ms >= end_ms or not fields:
@@ -134,7 +135,8 @@ class InfluxStore:
         found: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
         if last_before and start_ms > 0:
             self._gather(f"{self._range(0, start_ms)} {chosen} |> last()", measurement, found)
-        self._gather(f"{self._range(start_ms, end_ms)} {chosen}", measurement, found)
+        last = " |> last()" if newest else ""
+        self._gather(f"{self._range(start_ms, end_ms)} {chosen}{last}", measurement, found)
         return [found[key] for key in sorted(found, key=lambda key: (key[1], key[0]))]
 
     def _gather(self, flux: str, measurement: str, found: dict[Any, Series]) -> None:

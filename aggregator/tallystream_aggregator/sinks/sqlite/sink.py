@@ -40,6 +40,10 @@ _BEFORE = """
 SELECT field, ts, value FROM points WHERE series = ? AND field = ? AND ts < ? ORDER BY ts DESC LIMIT 1
 """
 _WINDOW = "SELECT field, ts, value FROM points WHERE series = ? AND ts >= ? AND ts < ? AND field IN ({}) ORDER BY ts"
+_NEWEST = """
+SELECT field, ts, value FROM points WHERE series = ?1 AND ts = (
+    SELECT max(ts) FROM points WHERE series = ?1 AND ts >= ?2 AND ts < ?3) AND field IN ({})
+"""
 
 _Value = tuple[str, int, Any]
 
@@ -133,6 +137,7 @@ class LocalStore:
         end_ms: int,
         tags: Mapping[str, str] | None = None,
         last_before: bool = False,
+        newest: bool = False,
     ) -> list[Series]:
         """Return series as in the protocol `PointReader`.
 
@@ -143,7 +148,7 @@ class LocalStore:
         if start_ms >= end_ms:
             return []
         names = sorted(set(fields))
-        window = _WINDOW.format(", ".join("?" for _ in names))
+        window = (_NEWEST if newest else _WINDOW).format(", ".join("?" for _ in names))
         found: list[Series] = []
         # Filtered in SQL first, so that of thousands of series only possible matches are decoded.
         sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
