@@ -240,10 +240,10 @@ def read_sums(
         SinkUnavailableError: the store does not answer.
     """
     tags = None if app is None else {"app": app}
-    always = reader.read(name, ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, tags=tags, last_before=True)
-    wanted = fields(one.tags.get("metric_type", "") for one in always)
+    newest = reader.read(name, ALWAYS, start_ms=0, end_ms=at_ms + 1, tags=tags, newest=True)
+    wanted = fields(one.tags.get("metric_type", "") for one in newest)
     start_ms = at_ms - window_ms
-    return reader.read(name, wanted, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if always else []
+    return reader.read(name, wanted, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if newest else []
 
 
 def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:

@@ -12,7 +12,9 @@ from support.levels import sum_point
 from support.printed import NOW_MS, cells, printed
 from support.stores import write
 from tallystream_aggregator.sinks.base import Point, PointReader, SinkUnavailableError
+from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.data import sums
 from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal import show
@@ -145,3 +147,13 @@ def test_it_waits_until_there_is_something(
     out = io.StringIO()
     code = show.show(Late(store=store, wait_s=wait_s), out)
     assert (out.getvalue(), code, Late.readings) == shown
+
+
+def test_the_types_of_a_metric_are_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which fields to read follows from the types of its sums. A metric without a sum is asked for only once."""
+    store = InfluxStore("http://localhost", token="token", org="org", bucket="bucket")
+    queries: list[str] = []
+    monkeypatch.setattr(store, "_ask", lambda flux: queries.append(flux) or [])
+    assert sums.read_sums(store, "orders.processed", at_ms=NOW_MS) == []
+    assert len(queries) == 1
+    store.close()
