@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector import collector
 from tallystream_dashboards.lag.collector.collector import Collector, next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
@@ -309,4 +310,19 @@ def test_a_collector_is_well_until_its_first_round_is_late() -> None:
     now += 60
     assert api.health().status == 200
     now += 1
+    assert api.health().status == 503
+
+
+def test_a_long_round_is_healthy_while_the_broker_answers() -> None:
+    """A round of many thousand groups may take longer than a minute. After 30 s without an answer it hangs."""
+    now, listing = 0.0, Future[Any]()
+    listing.set_result(Mock(valid=[], errors=[]))
+    api = LagApi(2, {}, monotonic=lambda: now)
+    admin = Mock(list_consumer_groups=lambda **_: listing)
+    broker = OffsetFetcher(lambda: admin, timeout=5, stopping=lambda: False, answered=api.continues)
+    for _ in range(4):
+        now += 20
+        broker.fetch(Patterns())
+        assert api.health().status == 200
+    now += 31
     assert api.health().status == 503

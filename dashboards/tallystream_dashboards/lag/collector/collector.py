@@ -7,6 +7,7 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -74,8 +75,10 @@ def collect(
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)
+        api = stack.enter_context(serve(settings, routes))
+        admin = partial(clients.admin, options)
         tracker = LagTracker(
-            OffsetFetcher(lambda: clients.admin(options), timeout=REQUEST_S, stopping=stop.is_set),
+            OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set, answered=api.continues),
             settings.patterns,
             settings.rules,
             clock=time.time,
@@ -97,7 +100,6 @@ def collect(
             if may_read:
                 records.start(stop)
 
-        api = stack.enter_context(serve(settings, routes))
         collector = Collector(fetch, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings.interval, stop, api, begin)
         if records.error is not None:

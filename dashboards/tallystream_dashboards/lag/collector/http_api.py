@@ -42,16 +42,22 @@ class LagApi:
         self._monotonic = monotonic
         self._clock = clock
         self._newest: Round | None = None
-        self._finished = monotonic()
+        self._continued = monotonic()
         self._succeeded = False
 
     def publish(self, result: Round) -> None:
         """Set the newest round's results."""
         self._newest = result
+        self.continues()
+
+    def continues(self) -> None:
+        """Record that a round continues: the broker has answered a request."""
+        self._continued = self._monotonic()
 
     def finished(self, *, succeeded: bool) -> None:
         """Record that a round has ended, and whether it reached both the broker and the store."""
-        self._finished, self._succeeded = self._monotonic(), succeeded
+        self._succeeded = succeeded
+        self.continues()
 
     def metrics(self) -> Response:
         """Return the lag in Prometheus' text format; 503 before the first round, or if the newest one is too old."""
@@ -64,9 +70,9 @@ class LagApi:
         return exposition(newest.states, newest.bounds, newest.ts_ms, newest.records)
 
     def health(self) -> Response:
-        """Return 503 if no round has ended for too long, else 200."""
-        age_s = self._monotonic() - self._finished
-        return health_response(None if age_s <= self._max_wait_s else f"the last round ended {age_s:.0f} s ago")
+        """Return 503 if for too long no round has ended or continued, else 200."""
+        age_s = self._monotonic() - self._continued
+        return health_response(None if age_s <= self._max_wait_s else f"no round has continued for {age_s:.0f} s")
 
     def readiness(self) -> Response:
         """Return 200 if the last round reached both the broker and the store, else 503."""

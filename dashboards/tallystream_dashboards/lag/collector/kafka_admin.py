@@ -57,7 +57,8 @@ class OffsetFetcher:
 
     `connect` returns a new client. A client that got no answer about a group is replaced: if the coordinator is found
     later, librdkafka aborts the process (https://github.com/confluentinc/librdkafka/issues/4605).
-    A request ends early when `stopping` returns True. `clock` returns epoch seconds.
+    A request ends early when `stopping` returns True. `answered` is called after each one. `clock` returns epoch
+    seconds.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class OffsetFetcher:
         *,
         timeout: float,
         stopping: Callable[[], bool],
+        answered: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connect, self._admin = connect, connect()
         self._timeout = timeout
         self._stopping = stopping
+        self._answered = answered
         self._clock = clock
 
     def fetch(
@@ -218,6 +221,7 @@ class OffsetFetcher:
             if waiting and time.monotonic() > deadline:
                 self._admin = self._connect()
                 raise BrokerUnavailableError(f"no answer within {self._timeout:g} s")
+        self._answered()
         return requests
 
 
