@@ -302,6 +302,18 @@ def test_an_old_round_is_not_served_as_current() -> None:
     assert (api.health().status, api.readiness().status) == (200, 503)
 
 
+def test_a_round_is_current_for_as_much_longer_as_it_took() -> None:
+    """So the rounds of many thousand groups are served without a gap."""
+    result = replace(newest(), took_s=45.0)
+    now = result.ts_ms / 1000
+    api = LagApi(2, {}, clock=lambda: now)
+    api.publish(result)
+    now += 75
+    assert api.metrics().status == 200
+    now += 1
+    assert api.metrics().status == 503
+
+
 def test_a_collector_is_well_until_its_first_round_is_late() -> None:
     """It is not ready before one has reached the broker and the store, and /metrics has no numbers."""
     now = 50.0

@@ -65,7 +65,7 @@ class LagApi:
         if newest is None:
             return Response(503, "text/plain; charset=utf-8", "no round has finished yet\n")
         age_s = self._clock() - newest.ts_ms / 1000
-        if age_s > self._max_wait_s:
+        if age_s > self._max_wait_s + newest.took_s:
             return Response(503, "text/plain; charset=utf-8", f"the broker last answered {age_s:.0f} s ago\n")
         return exposition(newest.states, newest.bounds, newest.ts_ms, newest.records)
 
