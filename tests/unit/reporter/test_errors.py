@@ -159,3 +159,24 @@ def test_each_kind_is_logged_once_a_minute() -> None:
     assert [logged("FAIL"), logged("FAIL"), logged("GETPID")] == [True, False, True]
     clock.advance(61)
     assert [logged("FAIL"), logged("FAIL")] == [True, False]
+
+
+def test_an_error_is_of_the_same_kind_as_another_one_with_the_same_text() -> None:
+    """As a loop logs it that meets an outage again and again."""
+    rate_limit = RateLimitFilter(ManualClock().monotonic)
+
+    def logged(text: str) -> bool:
+        error = (OSError(text),)
+        return rate_limit.filter(logging.LogRecord("n", logging.ERROR, "", 0, "%s; trying again", error, None))
+
+    assert [logged("no answer"), logged("no answer"), logged("refused")] == [True, False, True]
+
+
+def test_kinds_are_forgotten_when_they_would_be_logged_again() -> None:
+    """A kind may have a text that a client of the application chose, so there may be any number of them."""
+    clock = ManualClock()
+    rate_limit = RateLimitFilter(clock.monotonic)
+    for number in range(1000):
+        clock.advance(1)
+        assert rate_limit.filter(logging.LogRecord("n", logging.ERROR, "", 0, "%s", (f"/{number}",), None))
+    assert len(rate_limit._last) <= 120
