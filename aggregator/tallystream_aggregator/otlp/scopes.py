@@ -310,7 +310,7 @@ def _id(scope: InstrumentationScope) -> bytes:
     return hashlib.blake2b(named.encode(), digest_size=16).digest()
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=10_000)
 def _life(scope_id: bytes, start_ns: int) -> str:
     """Return the life of the points of a scope with this start time: the same for the same ones, as a ULID."""
     digest = hashlib.blake2b(b"%d " % start_ns + scope_id, digest_size=10).digest()
