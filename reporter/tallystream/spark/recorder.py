@@ -226,9 +226,10 @@ class QueryRecorder:
             if not any(query.is_uncommitted for query in waiting):
                 self._retry_at = 0.0
         for query in [one for one in self._queries.values() if one.has_ended and not one.is_uncommitted]:
+            if query.group is not None or query.counted is None:
+                del self._queries[query.id]
             if query.group is not None:  # if the query starts again, its group tells how far it was counted
                 query.group.close()
-                del self._queries[query.id]
 
     def _commit(self, query: Query) -> None:
         assert query.group is not None

@@ -194,6 +194,17 @@ def test_a_query_that_was_started_before_the_monitor_has_its_id_as_its_name() ->
     assert registry.counter("spark.failures", {"query": "id"}).count == 1
 
 
+def test_a_query_that_ends_before_its_first_batch_is_forgotten() -> None:
+    """A job that starts such a query again and again, without a checkpoint, gives each another ID."""
+    registry, recorder = recording(Kafka())
+    for number in range(5):
+        recorder.started(f"run {number}", "scores")
+        recorder.terminated(f"run {number}", f"id {number}", failed=True)
+    assert recorder.stop(10)
+    assert registry.counter("spark.failures", TAGS).count == 5
+    assert not recorder._queries
+
+
 @pytest.mark.parametrize("group", ["spark-{topic}", "{", "", 5])
 def test_a_group_that_cannot_be_used(group: object) -> None:
     """The error names the argument, the value and the fields that exist."""
