@@ -72,6 +72,8 @@ class ResetAdjuster:
 
         The metric has the counts of all its streams. A stream that is no longer read keeps its last value.
         """
+        if isinstance(reading.metric, record.Gauge | record.UpDown):
+            return reading.metric  # nothing is kept of it, as it may not come back
         streams = self._streams.setdefault(reading.metric.identity, {})
         stream = streams.setdefault(reading.stream, _Stream(reading, now))
         if _was_reset(reading, stream):

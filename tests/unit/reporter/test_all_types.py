@@ -15,7 +15,7 @@ from tallystream.bridges.base import Reading
 from tallystream.bridges.sources import ResetAdjuster
 from tallystream.kafka.life import LifeHistory
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
-from tallystream.record import Counter
+from tallystream.record import Counter, Gauge, UpDown
 from tallystream.testing import ManualClock, assert_count, find
 
 REPORTED = TYPES.keys() - {"buckets"}
@@ -229,6 +229,16 @@ def test_a_reset_is_detected_by_the_start_time() -> None:
         assert isinstance(metric, Counter)
         counts.append(metric.count)
     assert counts == [5, 6, 13, 14, 14, 15]
+
+
+@pytest.mark.parametrize("type_", [Gauge, UpDown])
+def test_nothing_is_kept_of_a_value_that_is_no_count(type_: type[Gauge | UpDown]) -> None:
+    """Its tags may come and go for as long as the process lives, as those of connections."""
+    adjuster = ResetAdjuster()
+    for number in range(5):
+        metric = type_(name="open", tags={"connection": str(number)}, value=number)
+        assert adjuster.adjust(Reading(metric, None), 10) == metric
+    assert not adjuster._streams
 
 
 class ResetMeanwhile:
