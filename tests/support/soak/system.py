@@ -31,12 +31,18 @@ TESTS = Path(__file__).parents[2]
 KEPT, OUTAGE = 1 / 8, 1 / 32
 """The shares of the run for which lives, records and points are kept, and for which the broker is down."""
 
+KILLS = 1 / 4
+"""The share of the run in which parts are killed. A store that is started anew deletes old points less often."""
+
 MIN_KEPT_S = 300.0
 """Records are kept for as long as a busy machine takes to start the broker and the aggregator again."""
 
 
 class Soak:
-    """A system that runs for a time. In the second half nothing is killed, so that no start hides what grows."""
+    """A system that runs for a time. After the first quarter nothing is killed, so that no start hides what grows.
+
+    In the second quarter everything fills again: what is kept has its whole age at the begin of the second half.
+    """
 
     def __init__(self, folder: Path, length_s: float, say: Callable[[str], None], *, spark: bool = False) -> None:
         self.folder, self.length_s, self._say = folder, length_s, say
@@ -89,14 +95,14 @@ class Soak:
         """Run for the time, and take samples. Return what ended by itself in the second half."""
         began, victims, watched = time.monotonic(), cycle(self._killed), self.supervisor.watched
         next_sample_s, next_kill_s = 0.0, (every_s := max(15.0, self.length_s / 100))
-        half_s, restarts = self.length_s / 2, 0
+        kills_s, half_s, restarts = self.length_s * KILLS, self.length_s / 2, 0
         while (now_s := time.monotonic() - began) < self.length_s:
-            is_out = 0 <= now_s - half_s / 2 < self.length_s * OUTAGE
+            is_out = 0 <= now_s - kills_s / 2 < self.length_s * OUTAGE
             if is_out:
                 self._broker.kill()
             if is_out or not self._restart_ended():
                 next_kill_s = now_s + every_s
-            elif next_kill_s <= now_s < half_s - every_s:
+            elif next_kill_s <= now_s < kills_s:
                 next(victims).kill()
             if now_s >= next_sample_s:
                 for title, value in sample([one.component for one in watched], self.folder).items():
