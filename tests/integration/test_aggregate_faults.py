@@ -134,4 +134,4 @@ def _counts(broker: KafkaBroker, topics: Topics) -> dict[object, int | None]:
 def _delete(admin: AdminClient, topic: str) -> None:
     for future in admin.delete_topics([topic]).values():
         future.result()
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 60, f"{topic} is deleted")
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, 60, f"{topic} is deleted")

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.doctor.findings import Finding
 
-TIMEOUT_S = 5.0
-"""The time for one request to the brokers."""
+LOGIN_S = 5.0
+"""How long a broker is looked for."""
+
+TIMEOUT_S = 30.0
+"""The time for one request. A broker that is asked for a group for the first time makes the topic of the offsets."""
 
 TRANSACTION_TIMEOUT_MS = int(1000 * Timeouts().transaction_s)
 _NO_GROUP = {
@@ -69,7 +72,7 @@ def fetch(kafka: Mapping[str, str], topics: Topics, transactional_id: str) -> Br
         LoginError: the broker rejected the user or the certificate.
         KafkaException: a broker did not answer in time.
     """
-    check_login(kafka, max_wait_s=TIMEOUT_S)
+    check_login(kafka, max_wait_s=LOGIN_S)
     admin = clients.admin(kafka)
     described, refused = _split(
         admin.describe_topics(TopicCollection(sorted(policies(topics))), request_timeout=TIMEOUT_S),

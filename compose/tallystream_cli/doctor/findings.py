@@ -39,7 +39,7 @@ def of_error(check: str, error: BaseException) -> Finding:
         setting = f"{error.field} is not set" if error.value in ("", None) else f"{error.field}: {error.value}"
         return failed(check, setting, error.remedy)
     if isinstance(error, KafkaException):
-        return failed(check, str(error.args[0].str()))
+        return failed(check, f"a request failed: {error.args[0].str()}", "look at the logs of the brokers")
     return failed(check, str(error).rstrip(".") or type(error).__name__)
 
 
