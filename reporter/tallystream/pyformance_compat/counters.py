@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from operator import index
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from tallystream import record
-from tallystream.metrics import gauge
-from tallystream.validation import LARGEST, as_number
+from tallystream.metrics import counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tallystream.metrics import base
 
 log = logging.getLogger("tallystream.pyformance_compat")
 
@@ -23,9 +19,12 @@ log = logging.getLogger("tallystream.pyformance_compat")
 class Metric(ABC):
     """What a registry needs of a metric.
 
-    Dumps and getters show what came after the last `clear()`. The record has what was counted since the start of the
-    process, since its counts must not fall.
+    Dumps and getters show what came after the last `clear()`. The record has what `tallystream` has counted since the
+    start of the process, since its counts must not fall.
     """
+
+    tallystream: Any
+    """The metric of Tallystream that counts the same. After `clear()` of a registry, the next one of its key has it."""
 
     tallystream_name = ""
     """The key in the registry, for the log."""
@@ -34,15 +33,10 @@ class Metric(ABC):
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
 
-    @abstractmethod
-    def tallystream_read(self, name: str, *, views: bool) -> record.Metric | None:
-        """Return the values as a record struct, of distributions with the view if `views`."""
-
-    def tallystream_retire(self, name: str) -> record.Metric | None:
-        """Return the counts from which the next metric of this name continues, without rates; None if it has none."""
-        value = self.tallystream_read(name, views=False)
-        rates = [rate for rate in value.__struct_fields__ if rate.endswith("_rate")] if value else []
-        return msgspec.structs.replace(value, **dict.fromkeys(rates, 0.0)) if value and rates else value
+    def tallystream_reported(self) -> base.Metric:
+        """Return the metric of Tallystream that is in the record."""
+        metric: base.Metric = self.tallystream
+        return metric
 
     @abstractmethod
     def tallystream_reset(self) -> None:
@@ -56,48 +50,44 @@ class Counter(Metric):
     first `dec()`, `clear()`, negative number or fraction, it is reported as `updown`, with its complete value.
     """
 
-    _value: Any
-    _grown: int
-    """The value before the counter fell."""
-
     def __init__(self) -> None:
+        self.tallystream = counter.Counter("", {})  # what was counted before the counter fell
+        self._value = counter.UpDownCounter("", {})
         self._falls = False
-        self.tallystream_reset()
 
     def inc(self, val: Any = 1) -> None:
         """Add `val`: any real number. One that makes the value infinite or NaN is skipped and logged."""
-        try:
-            is_count = index(val) >= 0
-        except TypeError:
-            is_count = False
-        self._add(val, falls=not is_count)
+        if self._change(val) and not self._falls:
+            try:
+                self.tallystream.inc(val)
+            except (TypeError, ValueError):  # a fraction, or a negative number
+                self._fall()
 
     def dec(self, val: Any = 1) -> None:
         """Subtract `val`."""
-        self._add(-val, falls=True)
+        if self._change(-val):
+            self._fall()
 
     def clear(self) -> None:
         """Set the value to zero."""
-        with self._lock:
-            self._add(-self._value, falls=True)
-            self._value = 0  # not a float
+        self._value = counter.UpDownCounter("", {})
+        self._fall()
 
     def get_count(self) -> Any:
         """Return the value."""
-        return self._value
+        return self._value.value
 
-    def _add(self, val: Any, *, falls: bool) -> None:
-        number = as_number(val)
-        with self._lock:
-            value = self._value + number
-            if not -LARGEST <= value <= LARGEST:  # as NaN is
-                log.warning("%r skips %.100r: give finite numbers", self.tallystream_name, val)
-                return
-            is_first_fall = falls and not self._falls
-            self._value, self._falls = value, self._falls or falls
-            if not self._falls:
-                self._grown = value
-        if is_first_fall:
+    def _change(self, val: Any) -> bool:
+        try:
+            self._value.inc(val)
+        except ValueError as error:
+            log.warning("%r skips a change: %s", self.tallystream_name, error)
+            return False
+        return True
+
+    def _fall(self) -> None:
+        if not self._falls:
+            self._falls = True
             log.warning(
                 "the counter %r was decremented or cleared, so it is reported as updown from now on: its sum is over "
                 "the living instances; use a separate counter for what only grows",
@@ -108,19 +98,14 @@ class Counter(Metric):
         """Return the value with pyformance's name."""
         return {"count": self.get_count()}
 
-    def tallystream_read(self, name: str, *, views: bool) -> record.Metric:  # noqa: ARG002 - used by distributions
-        """Return the value as a record struct."""
-        with self._lock:
-            return record.UpDown(name=name, value=self._value) if self._falls else self.tallystream_retire(name)
-
-    def tallystream_retire(self, name: str) -> record.Metric:
-        """Return the count before the counter fell."""
-        return record.Counter(name=name, count=self._grown)
+    def tallystream_reported(self) -> base.Metric:
+        """Return the counter, or the whole value after it fell."""
+        return self._value if self._falls else super().tallystream_reported()
 
     def tallystream_reset(self) -> None:
         """Count from zero. A counter that fell remains an `updown`."""
-        self._lock = RLock()
-        self._value = self._grown = 0
+        self.tallystream.reset_after_fork()
+        self._value.reset_after_fork()
 
 
 class Gauge(Metric):
@@ -138,17 +123,14 @@ class Gauge(Metric):
         """Return the value with pyformance's name."""
         return {"value": self.get_value()}
 
-    def tallystream_read(self, name: str, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - as above
-        """Return the value as a record struct, or None for NaN, pyformance's value of a gauge that is not set."""
+    def tallystream_reported(self) -> gauge.Gauge:
+        """Return a gauge of the value. It has none for NaN, pyformance's value of a gauge that is not set."""
 
         def value() -> Any:
             found = self.get_value()
             return found if found == found else None  # noqa: PLR0124 - only NaN differs from itself, of any type
 
-        return gauge.Gauge(name, {}, value).read()
-
-    def tallystream_retire(self, name: str) -> None:
-        """Return None."""
+        return gauge.Gauge(self.tallystream_name, {}, value)
 
     def tallystream_reset(self) -> None:
         """Keep the value: only the application knows whether it is still valid."""

@@ -4,46 +4,33 @@ from __future__ import annotations
 
 from math import sqrt
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import msgspec
-
-from tallystream.metrics import histogram, meter
+from tallystream.metrics import histogram, meter, timer
 from tallystream.pyformance_compat.counters import CallbackGauge, Counter, Gauge, Metric, SimpleGauge, log
-from tallystream.pyformance_compat.stats import (
-    DEFAULT_ALPHA,
-    DEFAULT_SIZE,
-    WALL,
-    Clock,
-    ExpDecayingSample,
-    metric_clock,
-)
-from tallystream.record import Histogram as HistogramRecord
-from tallystream.record import Meter as MeterRecord
-from tallystream.record import Timer as TimerRecord
+from tallystream.pyformance_compat.stats import DEFAULT_ALPHA, DEFAULT_SIZE, ExpDecayingSample, metric_clock
 from tallystream.validation import as_number
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tallystream.pyformance_compat.stats import Snapshot
+    from tallystream.pyformance_compat.stats import Clock, Snapshot
 
 __all__ = ["CallbackGauge", "Counter", "Gauge", "Histogram", "Meter", "SimpleGauge", "Timer", "TimerContext"]
-
-NO_MIN, NO_MAX = 2147483647.0, -2147483647.0
-"""The min and max of pyformance if there are no values."""
 
 
 class Histogram(Metric):
     """Count, sum, mean, variance, min and max of the values since `clear()`, and percentiles of a sample of them."""
 
-    _min: float | None
-    _max: float | None
+    _min: float
+    _max: float
+    _tallystream_class: ClassVar[type[histogram.Histogram]] = histogram.Histogram
 
-    def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
-        self.clock = clock
+    def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock | None = None) -> None:
+        self.tallystream = self._tallystream_class("", {}, metric_clock(clock))
         self.sample = ExpDecayingSample(size, alpha, clock)
-        self.tallystream_reset()
+        self._lock = RLock()  # a finalizer may update what this thread updates
+        self.clear()
 
     def add(self, value: float) -> None:
         """Add one value. One that Tallystream's histogram refuses, such as NaN, is skipped and logged.
@@ -53,7 +40,7 @@ class Histogram(Metric):
         """
         value = as_number(value)
         try:
-            self._reported.update(value)
+            self.tallystream.update(value)
         except ValueError as error:
             log.warning("%r skips a value: %s", self.tallystream_name, error)
             return
@@ -61,10 +48,8 @@ class Histogram(Metric):
             self.sample.update(value)
             self._count += 1
             self._sum += value
-            if self._min is None or value < self._min:
-                self._min = value
-            if self._max is None or value > self._max:
-                self._max = value
+            self._min = value if self._count == 1 else min(value, self._min)
+            self._max = value if self._count == 1 else max(value, self._max)
             # Welford's recurrence (Knuth, The Art of Computer Programming, volume 2, 4.2.2).
             distance = value - self._mean
             self._mean += distance / self._count
@@ -73,7 +58,10 @@ class Histogram(Metric):
     def clear(self) -> None:
         """Remove all values."""
         with self._lock:
-            self._clear()
+            self.sample.clear()
+            self._count = 0
+            self._sum = self._mean = self._squares = 0.0
+            self._min, self._max = 2147483647.0, -2147483647.0  # pyformance's
 
     def get_count(self) -> float:
         """Return the number of values, as a float."""
@@ -85,11 +73,11 @@ class Histogram(Metric):
 
     def get_max(self) -> float:
         """Return the highest value, or -2147483647.0 without values."""
-        return NO_MAX if self._max is None else self._max
+        return self._max
 
     def get_min(self) -> float:
         """Return the lowest value, or 2147483647.0 without values."""
-        return NO_MIN if self._min is None else self._min
+        return self._min
 
     def get_mean(self) -> float:
         """Return the mean, or 0 without values."""
@@ -110,12 +98,6 @@ class Histogram(Metric):
         with self._lock:
             return self.sample.get_snapshot()
 
-    def _clear(self) -> None:
-        self.sample.clear()
-        self._count = 0
-        self._sum = self._mean = self._squares = 0.0
-        self._min = self._max = None
-
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
         sampled = self.get_snapshot()
@@ -131,49 +113,18 @@ class Histogram(Metric):
             "999_percentile": sampled.get_999th_percentile(),
         }
 
-    def tallystream_read(self, name: str, *, views: bool) -> HistogramRecord:
-        """Return all values since the start of the process as a record struct."""
-        return msgspec.structs.replace(self._reported.collect(views=views), name=name)
-
     def tallystream_reset(self) -> None:
         """Remove all values."""
-        self._lock = RLock()  # a finalizer may update what this thread updates
-        self._reported = histogram.Histogram("", {}, metric_clock(self.clock))
-        self._clear()
+        self._lock = RLock()
+        self.tallystream.reset_after_fork()
+        self.clear()
 
 
-class Meter(Metric):
-    """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes."""
+class Rated(Metric):
+    """What a meter and a timer have in common: rates per second, mean since `clear()`, and weighted."""
 
     _meter: meter.Meter
-
-    def __init__(self, clock: Clock = WALL) -> None:
-        self.clock = clock
-        self.tallystream_reset()
-
-    def mark(self, value: float = 1) -> None:
-        """Add `value` events, a whole number that is not negative. Any other one is skipped and logged."""
-        try:
-            whole = int(value) if isinstance(value, float) and value.is_integer() else value
-            with self._lock:
-                self._meter.mark(whole)  # type: ignore[arg-type]  # it checks the type itself
-        except (TypeError, ValueError) as error:
-            log.warning("%r skips a mark: %s", self.tallystream_name, error)
-
-    def clear(self) -> None:
-        """Set the count and the rates to zero."""
-        with self._lock:
-            new = self._new()  # a signal handler may raise here, but not between the next two lines
-            self._before += self._meter.count
-            self._meter = new
-
-    def tick(self) -> None:
-        """Update the weighted rates, if five seconds have passed."""
-        self._meter.rates()
-
-    def get_count(self) -> float:
-        """Return the count, as a float."""
-        return float(self._meter.count)
+    """It counts since `clear()`."""
 
     def get_mean_rate(self) -> float:
         """Return the events per second since the start or `clear()`, or 0 if no time has passed."""
@@ -191,55 +142,62 @@ class Meter(Metric):
         """Return the events per second, weighted over 15 minutes."""
         return self._meter.rates().m15_rate
 
-    def _new(self) -> meter.Meter:
-        return meter.Meter("", {}, metric_clock(self.clock))
-
     def tallystream_dump(self) -> dict[str, Any]:
-        """Return the values with pyformance's names."""
+        """Return count and rates with pyformance's names."""
         rates = self._meter.rates()
         return {
-            "count": self.get_count(),
+            "count": float(self._meter.count),
             "15m_rate": rates.m15_rate,
             "5m_rate": rates.m5_rate,
             "1m_rate": rates.m1_rate,
             "mean_rate": rates.mean_rate,
         }
 
-    def tallystream_read(self, name: str, *, views: bool) -> MeterRecord:
-        """Return all events since the start of the process, and the rates, as a record struct."""
-        with self._lock:
-            current = self._meter.collect(views=views)
-            return msgspec.structs.replace(current, name=name, count=self._before + current.count)
+
+class Meter(Rated):
+    """A count with its rates per second: mean since `clear()`, and weighted over 1, 5 and 15 minutes."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = metric_clock(clock)
+        self.tallystream = meter.Meter("", {}, self._clock)
+        self.clear()
+
+    def mark(self, value: float = 1) -> None:
+        """Add `value` events, a whole number that is not negative. Any other one is skipped and logged."""
+        try:
+            whole: Any = int(value) if isinstance(value, float) and value.is_integer() else value
+            self.tallystream.mark(whole)
+        except (TypeError, ValueError) as error:
+            log.warning("%r skips a mark: %s", self.tallystream_name, error)
+        else:
+            self._meter.mark(whole)
+
+    def clear(self) -> None:
+        """Set the count and the rates to zero."""
+        self._meter = meter.Meter("", {}, self._clock)
+
+    def tick(self) -> None:
+        """Update the weighted rates, if five seconds have passed."""
+        self._meter.rates()
+
+    def get_count(self) -> float:
+        """Return the count, as a float."""
+        return float(self._meter.count)
 
     def tallystream_reset(self) -> None:
         """Remove all events."""
-        self._lock = RLock()  # a finalizer may update what this thread updates
-        self._before = 0  # the count before the last `clear()`
-        self._meter = self._new()
+        self.tallystream.reset_after_fork()
+        self.clear()
 
 
-class Timer(Histogram):
-    """A histogram of durations in seconds, and a `meter` of the calls. Its arguments are those of Histogram."""
+class Timer(Histogram, Rated):
+    """A histogram of durations in seconds, and the rates of the calls. Its arguments are those of Histogram."""
 
-    def __init__(self, *, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
-        self.meter = Meter(clock)
+    _tallystream_class = timer.Timer
+
+    def __init__(self, *, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock | None = None) -> None:
+        self._clock = metric_clock(clock)
         super().__init__(size, alpha, clock)
-
-    def get_mean_rate(self) -> float:
-        """Return the calls per second since the start or `clear()`, or 0 if no time has passed."""
-        return self.meter.get_mean_rate()
-
-    def get_one_minute_rate(self) -> float:
-        """Return the calls per second, weighted over a minute."""
-        return self.meter.get_one_minute_rate()
-
-    def get_five_minute_rate(self) -> float:
-        """Return the calls per second, weighted over 5 minutes."""
-        return self.meter.get_five_minute_rate()
-
-    def get_fifteen_minute_rate(self) -> float:
-        """Return the calls per second, weighted over 15 minutes."""
-        return self.meter.get_fifteen_minute_rate()
 
     def time(self, *_: Any, **__: Any) -> TimerContext:
         """Start a duration. It ends at the end of the `with` block, or when `stop()` is called.
@@ -251,30 +209,19 @@ class Timer(Histogram):
     def clear(self) -> None:
         """Remove all durations, and set the rates to zero."""
         super().clear()
-        self.meter.clear()
+        self._meter = meter.Meter("", {}, self._clock)
 
     def _update(self, seconds: float) -> None:
         # If the clock was set back, the duration is negative and invalid.
         if seconds >= 0:
             self.add(seconds)
-            self.meter.mark()
+            self._meter.mark()
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
         median = self.get_snapshot().get_median()
-        durations = super().tallystream_dump()
-        return {**self.meter.tallystream_dump(), **durations, "sum": self.get_sum(), "50_percentile": median}
-
-    def tallystream_read(self, name: str, *, views: bool) -> TimerRecord:
-        """Return all durations since the start of the process, and the rates, as a record struct."""
-        durations = msgspec.structs.asdict(super().tallystream_read(name, views=views))
-        rates = msgspec.structs.asdict(self.meter.tallystream_read(name, views=views))
-        return TimerRecord(**{**rates, **durations})
-
-    def tallystream_reset(self) -> None:
-        """Remove all durations and rates."""
-        super().tallystream_reset()
-        self.meter.tallystream_reset()
+        rates = Rated.tallystream_dump(self)
+        return {**rates, **super().tallystream_dump(), "sum": self.get_sum(), "50_percentile": median}
 
 
 class TimerContext:
@@ -282,7 +229,7 @@ class TimerContext:
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
-        self._seconds = metric_clock(timer.clock).monotonic
+        self._seconds = timer._clock.monotonic  # noqa: SLF001 - of the same module
         self.start_time = self._seconds()
 
     def stop(self) -> float:

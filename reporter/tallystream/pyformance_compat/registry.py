@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from tallystream import record
-from tallystream.baselines import add
-from tallystream.errors import is_of_a_signal
+from tallystream.baselines import add, by_identity
+from tallystream.errors import ConfigError, is_of_a_signal
+from tallystream.metrics import gauge as gauge_module
 from tallystream.metrics.calls import observe_calls
 from tallystream.pyformance_compat.counters import log
 from tallystream.pyformance_compat.meters import CallbackGauge, Counter, Gauge, Histogram, Meter, SimpleGauge, Timer
-from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.registry import MetricRegistry
 from tallystream.validation import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from tallystream.metrics import base
+    from tallystream.pyformance_compat.stats import Clock
 
 M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -39,14 +43,14 @@ class MetricsRegistry:
     may be used for metrics of several types.
 
     Args:
-        clock: the source of the time, any object with `time()` in seconds.
+        clock: the source of the time, any object with `time()` in seconds; by default a monotonic clock.
     """
 
-    def __init__(self, clock: Clock = WALL) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._clearing = Lock()
         self._metrics: dict[type[Any], dict[str, Any]] = {kind: {} for kind in _CLASSES}
-        self._retired: dict[tuple[type[Any], str], record.Metric] = {}
+        # By class and key: what the cleared metrics have counted in, as a set in the order of the first clear().
+        self._kept: dict[tuple[type[Any], str], dict[base.Metric, None]] = {}
         self._reported = _ReportedRegistry(self)
 
     @property
@@ -116,12 +120,10 @@ class MetricsRegistry:
 
     def clear(self) -> None:
         """Remove all metrics. Their counts stay in the record, where a new metric of the same key continues them."""
-        with self._clearing:
-            for kind, key, metric in self._members():
-                del self._metrics[kind][key]  # first: from here on, other threads get a new metric
-                value = metric.tallystream_retire(_record_name(key))
-                if value is not None:
-                    self._retired[kind, key] = add(value, self._retired.get((kind, key)))
+        for kind, key, metric in self._members():
+            if kind is not Gauge:
+                self._kept.setdefault((kind, key), {}).setdefault(metric.tallystream)
+            self._metrics[kind].pop(key, None)
 
     def get_metrics(self, key: str) -> dict[str, Any]:
         """Return the values of all metrics of a key, by attribute."""
@@ -146,7 +148,13 @@ class MetricsRegistry:
 
     def _get(self, kind: type[M], key: str, make: Callable[[], M]) -> M:
         metric: M | None = self._metrics[kind].get(key)
-        return self._add(kind, key, make()) if metric is None else metric
+        if metric is not None:
+            return metric
+        metric = make()
+        kept = list(self._kept.get((kind, key), ()))
+        if kept:
+            metric.tallystream = kept[0]
+        return self._add(kind, key, metric)
 
     def _add(self, kind: type[M], key: str, metric: M) -> M:
         # `setdefault` is atomic: threads, finalizers and signal handlers get the metric that was added first.
@@ -158,32 +166,25 @@ class MetricsRegistry:
         # Only a copy is atomic: a list of the items makes tuples, at which other threads and finalizers may run.
         return [(kind, key, metric) for kind in _CLASSES for key, metric in self._metrics[kind].copy().items()]
 
-    def _report(self, *, views: bool) -> list[record.Metric]:
-        # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the
-        # retired one. Gauges are read without it: they call functions of the application, which may wait for it.
-        with self._clearing:
-            metrics = dict.fromkeys(self._retired) | {(kind, key): metric for kind, key, metric in self._members()}
-            found = [self._read(*each, metrics[each], views=views) for each in metrics if each[0] is not Gauge]
-        found += [self._read(*each, metrics[each], views=views) for each in metrics if each[0] is Gauge]
-        return [value for values in found for value in values if value is not None]
-
-    def _read(self, kind: type[Any], key: str, metric: Any, *, views: bool) -> list[record.Metric | None]:
-        retired = self._retired.get((kind, key))
-        try:
-            name = check_name("the name of a metric", _record_name(key))
-            if metric is None:
-                return [retired]
-            value = metric.tallystream_read(name, views=views)
-            if retired is None or value.type == retired.type:
-                return [value and add(value, retired)]
-            return [value, add(metric.tallystream_retire(name), retired)]  # a counter that fell
-        except Exception as error:  # noqa: BLE001 - the other metrics must be reported
-            log.warning("%r is skipped in this snapshot: %s: %s", key, type(error).__name__, error)
-            return []
+    def _report(self, *, views: bool) -> Iterator[record.Metric]:
+        # Return the metrics as record structs. A clear() in another thread keeps a metric before it removes it, so what
+        # is kept must be listed last. A metric of both is listed once.
+        counting = {(key, metric.tallystream_reported()): None for _, key, metric in self._members()}
+        counting |= {(key, metric): None for (_, key), kept in self._kept.copy().items() for metric in kept.copy()}
+        for key, metric in counting:
+            try:
+                name = check_name("the name of a metric", str(key) or UNMATCHED)  # pyformance takes keys of any type
+            except ConfigError as error:
+                log.warning("%r is skipped in this snapshot: %s", key, error)
+                continue
+            value = metric.read() if isinstance(metric, gauge_module.Gauge) else metric.collect(views=views)
+            if value is not None:
+                yield msgspec.structs.replace(value, name=name)
 
     def _reset_after_fork(self) -> None:
-        self._clearing = Lock()
-        self._retired.clear()
+        for kept in self._kept.values():
+            for metric in kept:
+                metric.reset_after_fork()
         for _, _, metric in self._members():
             metric.tallystream_reset()
 
@@ -199,7 +200,7 @@ class RegexRegistry(MetricsRegistry):
         clock: as in MetricsRegistry.
     """
 
-    def __init__(self, pattern: str | None = None, clock: Clock = WALL) -> None:
+    def __init__(self, pattern: str | None = None, clock: Clock | None = None) -> None:
         super().__init__(clock)
         self.pattern = re.compile("^$" if pattern is None else pattern)
 
@@ -216,28 +217,19 @@ class _ReportedRegistry(MetricRegistry):
         self._compatible = metrics
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
-        """Return the values of all metrics that have one, as record structs.
+        """Return the values of all metrics that have one, as record structs. Those of one name and type are added up.
 
-        A metric that can't be read, or whose name is invalid or used twice, is skipped and logged.
+        A metric that can't be read, or whose name is invalid, is skipped and logged.
         """
-        snapshot = super().snapshot(views=views)
-        own = {metric.identity for metric in snapshot}
-        for metric in self._compatible._report(views=views):  # noqa: SLF001 - of the same module
-            if metric.identity in own:
-                log.warning("%r is skipped: there is another %s with this name", metric.name, metric.type)
-            else:
-                own.add(metric.identity)
-                snapshot.append(metric)
-        return snapshot
+        values = by_identity(super().snapshot(views=views))
+        for value in self._compatible._report(views=views):  # noqa: SLF001 - of the same module
+            values[value.identity] = add(value, values.get(value.identity))
+        return list(values.values())
 
     def reset_after_fork(self) -> None:
         """Reset all metrics in the child of a fork."""
         super().reset_after_fork()
         self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
-
-
-def _record_name(key: str) -> str:
-    return str(key) or UNMATCHED  # pyformance takes keys of any type
 
 
 _global = MetricsRegistry()

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from tallystream.pyformance_compat.registry import global_registry
-from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.reporters.graphite import graphite_name
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.validation import as_number
 
 if TYPE_CHECKING:
     from tallystream.pyformance_compat.registry import MetricsRegistry
+    from tallystream.pyformance_compat.stats import Clock
 
 __all__ = ["CarbonReporter", "ConsoleReporter", "Reporter"]
 
@@ -63,7 +64,7 @@ class Reporter:
     ) -> None:
         self.registry = global_registry() if registry is None else registry
         self.reporting_interval = reporting_interval
-        self.clock = WALL if clock is None else clock
+        self.clock: Clock = time if clock is None else clock
         self._schedule = PyformanceSchedule(self)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from functools import partialmethod
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,10 +24,6 @@ class Clock(Protocol):
         """Return seconds since any start."""
 
 
-WALL: Clock = time
-"""The default, the module `time`, as in pyformance."""
-
-
 class _GivenClock:
     def __init__(self, clock: Clock) -> None:
         self.monotonic: Callable[[], float] = clock.time
@@ -37,9 +32,9 @@ class _GivenClock:
         return int(self.monotonic() * 1000)
 
 
-def metric_clock(clock: Clock) -> MetricClock:
-    """Return the clock for a metric. For the module `time`, it is a monotonic clock."""
-    return SYSTEM_CLOCK if clock is time else _GivenClock(clock)
+def metric_clock(clock: Clock | None) -> MetricClock:
+    """Return the clock for a metric: the given one, or else a monotonic one."""
+    return SYSTEM_CLOCK if clock is None else _GivenClock(clock)
 
 
 class Snapshot:
@@ -82,15 +77,15 @@ class ExpDecayingSample:
     After a pause so long that all values have lost their weight, about half a day, only the last one is kept.
     """
 
-    def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock = WALL) -> None:
-        self.size, self.alpha, self.clock = size, alpha, clock
+    def __init__(self, size: int = DEFAULT_SIZE, alpha: float = DEFAULT_ALPHA, clock: Clock | None = None) -> None:
+        self._size, self._alpha = size, alpha
         self._seconds = metric_clock(clock).monotonic
         self.clear()
 
     def clear(self) -> None:
         """Remove all values."""
         # As in pyformance, the sample is drawn with the random numbers of the application.
-        self._reservoir = DecayingReservoir(self.size, self.alpha, random.random)
+        self._reservoir = DecayingReservoir(self._size, self._alpha, random.random)
         self._last: tuple[float, float] | None = None  # (value, seconds)
 
     def get_size(self) -> int:
@@ -99,10 +94,10 @@ class ExpDecayingSample:
 
     def update(self, value: float) -> None:
         """Add one value."""
-        now = self._seconds()
-        if self._last is not None and self.alpha * (now - self._last[1]) > _NO_WEIGHT:
-            self._reservoir = DecayingReservoir(self.size, self.alpha, random.random)
-            self._reservoir.update([self._last[0]], self._last[1])
+        last, now = self._last, self._seconds()
+        if last is not None and self._alpha * (now - last[1]) > _NO_WEIGHT:
+            self.clear()
+            self._reservoir.update([last[0]], last[1])
         self._reservoir.update([value], now)
         self._last = value, now
 

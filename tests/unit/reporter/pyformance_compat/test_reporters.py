@@ -169,17 +169,18 @@ def test_a_forked_child_counts_from_zero() -> None:
         import os, threading
         from tallystream import pyformance_compat as pyformance
         registry = pyformance.global_registry()
+        registry.counter("old").inc(3)
+        registry.clear()
         counter, meter, timer = registry.counter("c"), registry.meter("m"), registry.timer("t")
         histogram, jobs = registry.histogram("h"), registry.counter("jobs")
         gauge = registry.gauge("g"); gauge.set_value(4)
         counter.inc(5); meter.mark(6); timer.time().stop(); histogram.add(7); jobs.inc(9)
         jobs.dec()
-        registry.counter("old").inc(3); registry.tallystream.snapshot()
         reporter = pyformance.reporters.ConsoleReporter(reporting_interval=3600, stream=open(os.devnull, "w"))
         reporter.start()
         held, go = threading.Event(), threading.Event()
         def hold():
-            with registry._clearing, counter._lock, meter._lock, histogram._lock, timer._lock:
+            with counter._value._lock, meter.tallystream._lock, histogram._lock, timer._lock, timer.tallystream._lock:
                 held.set(); go.wait()
         thread = threading.Thread(target=hold, daemon=True); thread.start(); held.wait()
         child = os.fork()
