@@ -24,7 +24,7 @@ MODULES = {
     "tallystream.bridges.prometheus": "Collects PrometheusSource",
     "tallystream.pyformance_compat": (
         "MetricsRegistry RegexRegistry clear count_calls counter "
-        "dump_metrics gauge global_registry hist_calls histogram meter meter_calls meters registry reporters "
+        "dump_metrics gauge global_registry histogram meter meter_calls meters registry reporters "
         "set_global_registry stats time_calls timer"
     ),
     "tallystream.pyformance_compat.meters": (

@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     Around = Callable[[], AbstractContextManager[object]]
-    Result = Callable[[Any], Any]
 
 _MAKERS: tuple[Any, ...] = (contextmanager, asynccontextmanager)
 _CONTEXT_MANAGERS = {make(print).__code__: make for make in _MAKERS}
 """The two decorators of contextlib, by the code that all functions have which they return."""
 
 
-def observe_calls(function: Any, around: Around, result: Result = lambda it: it) -> Any:
-    """Return a function of the same kind that runs each call inside `around()`, and passes what it returns to `result`.
+def observe_calls(function: Any, around: Around) -> Any:
+    """Return a function of the same kind that runs each call inside `around()`.
 
     A coroutine, a generator, an asynchronous generator, and what `contextlib.contextmanager` makes of one, are inside
     from the first step to the end: the caller's code between the steps is, too. Static and class methods stay such.
@@ -29,18 +28,18 @@ def observe_calls(function: Any, around: Around, result: Result = lambda it: it)
         TypeError: it can't be called.
     """
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(observe_calls(function.__func__, around, result))
+        return type(function)(observe_calls(function.__func__, around))
     if isinstance(function, MethodType):
-        return MethodType(observe_calls(function.__func__, around, result), function.__self__)
+        return MethodType(observe_calls(function.__func__, around), function.__self__)
     if not callable(function):
         raise TypeError(f"{function!r:.100} can't be called; decorate a function, a method or a callable object")
     make = _CONTEXT_MANAGERS.get(getattr(function, "__code__", None))
     if make is not None:
-        return make(observe_calls(function.__wrapped__, around, result))
-    return wraps(function)(_wrapper_of(function)(function, around, result))
+        return make(observe_calls(function.__wrapped__, around))
+    return wraps(function)(_wrapper_of(function)(function, around))
 
 
-def _wrapper_of(function: Any) -> Callable[[Any, Around, Result], Any]:
+def _wrapper_of(function: Any) -> Callable[[Any, Around], Any]:
     import inspect  # imported here because it is slow to import
 
     while isinstance(function, partial):
@@ -54,31 +53,31 @@ def _wrapper_of(function: Any) -> Callable[[Any, Around, Result], Any]:
     return _generator if any(map(inspect.isgeneratorfunction, kinds)) else _function
 
 
-def _function(function: Any, around: Around, result: Result) -> Any:
+def _function(function: Any, around: Around) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         with around():
-            return result(function(*args, **kwargs))
+            return function(*args, **kwargs)
 
     return call
 
 
-def _coroutine(function: Any, around: Around, result: Result) -> Any:
+def _coroutine(function: Any, around: Around) -> Any:
     async def run(*args: Any, **kwargs: Any) -> Any:
         with around():
-            return result(await function(*args, **kwargs))
+            return await function(*args, **kwargs)
 
     return run
 
 
-def _generator(function: Any, around: Around, result: Result) -> Any:
+def _generator(function: Any, around: Around) -> Any:
     def generate(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with around():
-            return result((yield from function(*args, **kwargs)))
+            return (yield from function(*args, **kwargs))
 
     return generate
 
 
-def _async_generator(function: Any, around: Around, _: Result) -> Any:
+def _async_generator(function: Any, around: Around) -> Any:
     async def generate(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         with around():
             generator = function(*args, **kwargs)

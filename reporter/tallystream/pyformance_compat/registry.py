@@ -296,32 +296,8 @@ def time_calls(fn: F) -> F:
     return _observed(fn, lambda key: timer(key).time())
 
 
-def hist_calls(fn: F) -> F:
-    """Add what the function returns to a histogram if it is an int or a float."""
-
-    def add_result(key: str, result: Any) -> None:
-        if type(result) in (int, float):
-            histogram(key).add(result)
-
-    return _observed(fn, histogram, add_result)
-
-
-def _observed(
-    fn: F, begin: Callable[[str], object], add_result: Callable[[str, Any], None] = lambda _key, _result: None
-) -> F:
-    """Return the function with `begin(key)` called before each call, and `add_result(key, …)` with what it returns.
-
-    If `begin` returns a context manager, the call is inside it.
-    """
+def _observed(fn: F, begin: Callable[[str], AbstractContextManager[object] | None]) -> F:
+    """Return the function with `begin(key)` before each call, which is inside the context manager if it returns one."""
     key = f"{getattr(fn, '__qualname__', type(fn).__qualname__)}_calls"
-
-    def around() -> AbstractContextManager[object]:
-        begun = begin(key)
-        return begun if isinstance(begun, AbstractContextManager) else nullcontext()
-
-    def pass_on(result: Any) -> Any:
-        add_result(key, result)
-        return result
-
-    observed: F = observe_calls(fn, around, pass_on)
+    observed: F = observe_calls(fn, lambda: begin(key) or nullcontext())
     return observed

@@ -192,12 +192,11 @@ def test_durations_do_not_depend_on_the_wall_clock(monkeypatch: pytest.MonkeyPat
 
 
 def test_calls_are_measured_to_their_end() -> None:
-    """The real pyformance times the creation of a coroutine, and hist_calls fails on numbers."""
+    """The real pyformance times the creation of a coroutine."""
     clock = Clock()
     before, registry = ours.global_registry(), ours.MetricsRegistry(clock)
 
     @ours.time_calls
-    @ours.hist_calls
     async def work() -> int:
         await asyncio.sleep(0)
         clock.add(3)
@@ -210,7 +209,6 @@ def test_calls_are_measured_to_their_end() -> None:
         ours.set_global_registry(before)
     (key,) = registry.dump_metrics()
     assert registry.timer(key).get_sum() == 3
-    assert registry.histogram(key).get_mean() == 4
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:

@@ -259,15 +259,11 @@ def test_decorators() -> None:
         def metered(text: str) -> str:
             return text
 
-        @library.hist_calls
-        def named(text: Any) -> Any:
-            return text
-
         try:
             for _ in range(2):
                 library.set_global_registry(library.MetricsRegistry(clock))
                 service = Service()
-                seen.append([service.work(2.0), service.work(3.0), metered("x"), named("no number"), named(True)])
+                seen.append([service.work(2.0), service.work(3.0), metered("x")])
                 with pytest.raises(KeyError):
                     service.work(1.0, fail=True)
                 seen.append(library.dump_metrics())
@@ -281,7 +277,7 @@ def test_decorators() -> None:
 ABSENT = {
     *("CsvReporter", "HostedGraphiteReporter", "InfluxReporter", "NewRelicReporter", "OpenTSDBReporter"),
     *("SysLogReporter", "UdpCarbonReporter", "ExpWeightedMovingAvg", "SlidingTimeWindowSample", "create_sink"),
-    *("create_thread", "get_qualname"),
+    *("create_thread", "get_qualname", "hist_calls"),
 }
 
 
