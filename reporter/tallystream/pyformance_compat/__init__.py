@@ -1,12 +1,10 @@
 """pyformance's API with Tallystream's metrics: change one import, and pass the registry to any Tallystream reporter.
 
-    from tallystream import KafkaReporter
     from tallystream import pyformance_compat as pyformance
+    from tallystream import report
 
     pyformance.counter("records").inc()
-    registry = pyformance.global_registry()
-    registry.app = "orders"
-    KafkaReporter(registry, bootstrap_servers="localhost:9092", instance="orders-1").start()
+    report("orders", registry=pyformance.global_registry())
 
 docs/pyformance.md lists what is different from pyformance 0.4.
 """

@@ -42,6 +42,8 @@ class MetricsRegistry:
     The methods that return a metric create it if it does not exist: there is one object in all threads. The same key
     may be used for metrics of several types.
 
+    `tallystream` is the registry for Tallystream's reporters: it has these metrics, and those that are created in it.
+
     Args:
         clock: the source of the time, any object with `time()` in seconds; by default a monotonic clock.
     """
@@ -51,25 +53,7 @@ class MetricsRegistry:
         self._metrics: dict[type[Any], dict[str, Any]] = {kind: {} for kind in _CLASSES}
         # By class and key: what the cleared metrics have counted in, as a set in the order of the first clear().
         self._kept: dict[tuple[type[Any], str], dict[base.Metric, None]] = {}
-        self._reported = _ReportedRegistry(self)
-
-    @property
-    def tallystream(self) -> MetricRegistry:
-        """The registry for Tallystream's reporters: it has these metrics, and those that are created in it."""
-        return self._reported
-
-    @property
-    def app(self) -> str:
-        """The application's name, by which metrics are summed; default: "default". Set it before creating a reporter.
-
-        Raises:
-            ConfigError: the name can't be used.
-        """
-        return self._reported.app
-
-    @app.setter
-    def app(self, name: str) -> None:
-        self._reported.app = check_name("app", name)
+        self.tallystream: MetricRegistry = _ReportedRegistry(self)
 
     def add(self, key: str, metric: Any) -> None:
         """Add a metric that was created elsewhere.
