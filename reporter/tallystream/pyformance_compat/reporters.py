@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tallystream.pyformance_compat.registry import global_registry
 from tallystream.reporters.graphite import graphite_name
@@ -29,8 +29,6 @@ Dump = dict[str, dict[str, Any]]
 class PyformanceSchedule(ScheduledReporter):
     """The schedule of a reporter."""
 
-    kind: ClassVar[str] = "pyformance"
-
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         super().__init__(reporter.registry, interval=reporter.reporting_interval, own_metrics=False)
@@ -47,8 +45,8 @@ class Reporter:
     """Reports a registry from a daemon thread, from `start()` to `stop()`. A subclass defines `report_now()`.
 
     The schedule is that of Tallystream's reporters: the first report is made at a random time in the first interval,
-    and a last one by `stop()` or at the end of the process. A report that fails is logged and counted in `failures`,
-    and the next one is made. In the child of a fork, the reporter goes on.
+    and a last one by `stop()` or at the end of the process. A report that fails is logged, and the next one is made. In
+    the child of a fork, the reporter goes on.
 
     Args:
         registry: the registry to report; if None, the current global registry.
@@ -66,11 +64,6 @@ class Reporter:
         self.reporting_interval = reporting_interval
         self.clock: Clock = time if clock is None else clock
         self._schedule = PyformanceSchedule(self)
-
-    @property
-    def failures(self) -> int:
-        """The number of scheduled reports that failed."""
-        return self._schedule.failures
 
     def start(self) -> bool:
         """Start reporting; return False if the reporter is running."""
