@@ -13,7 +13,7 @@ import msgspec
 
 from tallystream import record
 from tallystream.baselines import add, by_identity
-from tallystream.errors import ConfigError, is_of_a_signal
+from tallystream.errors import ConfigError
 from tallystream.metrics import gauge as gauge_module
 from tallystream.metrics.calls import observe_calls
 from tallystream.pyformance_compat.counters import log
@@ -116,19 +116,8 @@ class MetricsRegistry:
         return {name: value for dump in dumps for name, value in dump.items()}
 
     def dump_metrics(self) -> dict[str, dict[str, Any]]:
-        """Return the values of all metrics, by key and attribute.
-
-        A metric that can't be read, such as a gauge whose function raises, is skipped and logged.
-        """
-        dumped = {}
-        for _, key, _ in self._members():
-            try:
-                dumped[key] = self.get_metrics(key)
-            except BaseException as error:  # the application's function; the other metrics must be dumped
-                if is_of_a_signal(error):
-                    raise
-                log.exception("%r is skipped in this dump", key)
-        return dumped
+        """Return the values of all metrics, by key and attribute. Raises the errors of the functions of gauges."""
+        return {key: self.get_metrics(key) for _, key, _ in self._members()}
 
     def _get(self, kind: type[M], key: str, make: Callable[[], M]) -> M:
         metric: M | None = self._metrics[kind].get(key)
