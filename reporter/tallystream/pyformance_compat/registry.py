@@ -9,8 +9,6 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from tallystream import record
 from tallystream.baselines import add, by_identity
 from tallystream.errors import ConfigError
@@ -152,7 +150,8 @@ class MetricsRegistry:
                 continue
             value = metric.read() if isinstance(metric, gauge_module.Gauge) else metric.collect(views=views)
             if value is not None:
-                yield msgspec.structs.replace(value, name=name)
+                value.name = name
+                yield value
 
     def _reset_after_fork(self) -> None:
         for kept in self._kept.values():

@@ -84,6 +84,28 @@ def test_a_finalizer_may_create_a_metric_while_all_are_listed() -> None:
     assert {f"known-{number}" for number in range(300)} <= found.keys()
 
 
+def test_a_finalizer_may_clear_a_registry_that_is_being_reported() -> None:
+    """At any moment of a snapshot: what was counted is in it, once."""
+    registry, moments = ours.MetricsRegistry(), itertools.count(1)
+
+    def clear(phase: str, _: object) -> None:
+        if phase == "start" and next(moments) == 0:
+            registry.clear()
+
+    gc.callbacks.append(clear)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for moment in range(60):
+            registry, moments = ours.MetricsRegistry(), itertools.count(-moment)
+            registry.counter("c").inc()
+            assert registry.tallystream.snapshot() == [record.Counter(name="c", count=1)]
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(clear)
+    assert next(moments) < 0  # the last moment is after the snapshot
+
+
 def test_a_finalizer_may_update_what_this_thread_updates() -> None:
     """In pyformance the thread then waits for itself, for ever."""
     finalizers: list[Any] = []
