@@ -144,8 +144,10 @@ def _points(metric: pb.Metric, scope: str, append_ms: int) -> Iterator[tuple[Gro
         time_ns, start_ns = point.time_unix_nano, point.start_time_unix_nano
         if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
             yield "no time, or no start time"
-        elif time_ns // 10**6 > append_ms + DAY_MS:
-            yield "too early"
+        elif not -DAY_MS < time_ns // 10**6 - append_ms <= DAY_MS:
+            yield "too late or too early"
+        elif not falls and start_ns // 10**6 > append_ms + DAY_MS:
+            yield "too early a start"
         else:
             try:
                 found = _metrics(name, kind, point, falls=falls)
