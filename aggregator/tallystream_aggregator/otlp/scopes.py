@@ -51,8 +51,10 @@ _MAX_MASKS = 4
 _MAX_DIVISIONS = 2
 """How many divisions of the points of a scope are tried."""
 
+_UNREAD = 0
+"""The number of what `fields_of` does not read. It may replace what is before it, so such a scope is not kept."""
 _METRICS = pb.ScopeMetrics.METRICS_FIELD_NUMBER
-_ANY_DATA = range(pb.Metric.GAUGE_FIELD_NUMBER, pb.Metric.METADATA_FIELD_NUMBER)
+_ANY_DATA = {_UNREAD, *range(pb.Metric.GAUGE_FIELD_NUMBER, pb.Metric.METADATA_FIELD_NUMBER)}
 _DATA = {pb.Metric.SUM_FIELD_NUMBER, pb.Metric.GAUGE_FIELD_NUMBER}
 _POINTS = pb.Sum.DATA_POINTS_FIELD_NUMBER
 _START = pb.NumberDataPoint.START_TIME_UNIX_NANO_FIELD_NUMBER
@@ -321,13 +323,13 @@ def _places(raw: bytes) -> list[_Places] | None:
     """Return the places of each point of a serialized scope, or None if it has other metrics than sums and gauges."""
     found: list[_Places] = []
     for number, kind, *at in fields_of(raw, 0, len(raw)):
-        if number != _METRICS:
+        if number not in (_METRICS, _UNREAD):
             continue
         data = [field for field in fields_of(raw, *at) if field[0] in _ANY_DATA]
         if len(data) != 1 or data[0][0] not in _DATA or kind != BYTES:
             return None
         for part, _, *point in fields_of(raw, *data[0][2:]):
-            if part == _POINTS:
+            if part in (_POINTS, _UNREAD):
                 places = _places_of_point(raw, *point)
                 if places is None:
                     return None
@@ -339,7 +341,7 @@ def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
     """Return the places of a point, or None if it has a field twice, no time or value, or an exemplar: these change."""
     places: dict[int, int] = {}
     for number, kind, place, _ in fields_of(raw, begin, end):
-        if number == _EXEMPLARS or number in places:
+        if number in (_EXEMPLARS, _UNREAD) or number in places:
             return None
         if kind == FIXED64:
             places[number] = place

@@ -206,6 +206,33 @@ def test_a_scope_with_exemplars_is_not_kept() -> None:
     assert known._bytes == 0
 
 
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | BYTES]) + _size(len(content)) + content
+
+
+def _counter(*points: bytes) -> bytes:
+    return _field(1, b"n") + _field(7, b"".join(points) + counter("n").sum.SerializeToString())
+
+
+UNREAD = b"\x82\x01\x00"
+"""An empty field with the number 16."""
+FIRST, WITHOUT, LAST = (number(value, flags=flag).SerializeToString() for value, flag in ((5, 0), (5, 1), (7, 0)))
+REPLACED = {
+    "value": _field(2, _counter(_field(1, FIRST + UNREAD + LAST))),
+    "point": _field(2, _counter(_field(1, WITHOUT), UNREAD, _field(1, LAST))),
+    "data": _field(2, _counter(_field(1, FIRST)) + UNREAD + gauge("n", number(7, 0)).SerializeToString()),
+    "metric": _field(2, _counter(_field(1, WITHOUT))) + UNREAD + _field(2, _counter(_field(1, LAST))),
+}
+
+
+@pytest.mark.parametrize("raw", REPLACED.values(), ids=REPLACED)
+def test_a_scope_with_fields_that_are_not_read_here_is_not_kept(raw: bytes) -> None:
+    """What follows them counts instead of what is before them, which is replaced or has no value."""
+    one, known = pb.ScopeMetrics.FromString(raw), KnownScopes()
+    for _ in range(3):
+        assert text_of(known.read(one, raw)) == expected(one)
+
+
 @pytest.mark.parametrize("what", ["scope", "name", "tag"])
 def test_a_scope_is_kept_when_it_comes_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that a publisher makes up leave nothing, and do not cost what finding them again would take."""
