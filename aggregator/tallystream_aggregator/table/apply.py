@@ -17,7 +17,7 @@ from tallystream_aggregator.table.arithmetic.values import (
     replaces,
     stored,
 )
-from tallystream_aggregator.table.layouts import MIN_METRICS
+from tallystream_aggregator.table.layouts import MIN_METRICS, metric_count
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE
 from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
@@ -241,7 +241,7 @@ def replace_rows(
     seen: set[MetricId] = set()
     over_limit: dict[str, int] = {}
     accepted: list[int] = []
-    has_other_blocks = any(part != snapshot.part for part in life.blocks)
+    in_blocks = metric_count(life) - len(life.rows)
     metrics = list(message.metrics)
     for metric, found in zip(metrics, stored(metrics), strict=True):
         if isinstance(found, ValueError):
@@ -253,9 +253,9 @@ def replace_rows(
             continue
         seen.add(metric_id)
         number = rows.metrics.of(metric_id)
-        row = rows.layouts.row(life, number) if has_other_blocks else life.rows.get(number)
+        row = rows.layouts.row(life, number)
         if row is None:
-            added = rows.add(life, metric_id, number, Row(snapshot.part, snapshot.seq, *found))
+            added = rows.add(life, metric_id, number, Row(snapshot.part, snapshot.seq, *found), in_blocks)
             if isinstance(added, str):
                 over_limit[added] = over_limit.get(added, 0) + 1
                 continue

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MIN_METRICS = 2
 """The least metrics of a block: the layout of one metric takes more than its row."""
 
+FEW_BLOCKS = 16
+"""Up to so many blocks of a life are visited one by one."""
+
 MAX_BYTES = 128 << 20
 """About the most bytes of all cached layouts. Above it, the cache is cleared."""
 
@@ -155,6 +158,8 @@ class Layouts:
         self._layouts: dict[tuple[bytes, bool], Layout] = {}
         self._columns: dict[int, _Column] = {}
         self._bytes = 0
+        # A life, and the part of each metric in its blocks. It may have some that are rows now, which are found first.
+        self._indexed: tuple[Life | None, dict[int, int]] = None, {}
 
     def layout_for(self, block: Block) -> Layout:
         """Return the layout of a block."""
@@ -189,6 +194,7 @@ class Layouts:
         block.counts += array(_COUNTS, [row.values[0] for row in rows]).tobytes()  # type: ignore[type-var]  # counts
         moved = set(layout.distributions)
         life.rows = {number: row for number, row in life.rows.items() if number not in moved}
+        self._indexed = None, {}
         return True
 
     def columns_to_rows(self, life: Life, part: int) -> None:
@@ -210,17 +216,26 @@ class Layouts:
         counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]
         life.rows = dict(rows)  # the old one keeps the memory of what was removed
         life.blocks[part] = Block(layout.packed, counts.tobytes())
+        self._indexed = None, {}
 
     def row(self, life: Life, number: int, *, with_sketch: bool = True) -> Row | None:
         """Return the row of a metric, or None. That of a metric in a block is a copy, with its sketch if needed."""
         row = life.rows.get(number)
         if row is None and life.blocks:
-            for part, block in life.blocks.items():
-                layout = self.layout_for(block)
+            for part in life.blocks if len(life.blocks) <= FEW_BLOCKS else self._parts_with(life, number):
+                layout = self.layout_for(life.blocks[part])
                 index = layout.index_of.get(number)
                 if index is not None:
                     return _row(life, part, layout, index, with_sketch=with_sketch)
         return row
+
+    def _parts_with(self, life: Life, number: int) -> tuple[int, ...]:
+        """Return the part whose block has a metric, if there is one."""
+        if self._indexed[0] is not life:
+            counted = ((part, self.layout_for(block).counted) for part, block in life.blocks.items())
+            self._indexed = life, {each: part for part, numbers in counted for each in numbers}
+        part = self._indexed[1].get(number)
+        return () if part is None else (part,)
 
     def _add(self, packed: bytes, has_columns: bool) -> Layout:
         numbers = array(_NUMBERS, packed).tolist()

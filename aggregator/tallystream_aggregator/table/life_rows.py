@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.values import is_above
 from tallystream_aggregator.table.holders import Holders
-from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, metric_count, text_bytes
+from tallystream_aggregator.table.layouts import MIN_METRICS, Layouts, text_bytes
 from tallystream_aggregator.table.limits import (
     COUNTER,
     OTHER_ROW_BYTES,
@@ -101,15 +101,15 @@ class LifeRows:
         self.lives.remove(life)
         self._baselines.subtract(life.baselines.keys())
 
-    def add(self, life: Life, metric: MetricId, number: int, row: Row) -> int | str:
+    def add(self, life: Life, metric: MetricId, number: int, row: Row, in_blocks: int = 0) -> int | str:
         """Add the row of a metric that the life does not have. `number` is that of the metric, -1 if it is new.
 
-        Return its number, or the limit that it exceeds.
+        `in_blocks` is the number of metrics in the life's blocks. Return the metric's, or the limit that it exceeds.
         """
         text, size = text_bytes(metric), size_of_row(metric)
         if not self.metrics.is_used(number):
             size += size_of_metric(metric)
-        limit = life_limit(metric_count(life), life.bytes + text, self.settings)
+        limit = life_limit(len(life.rows) + in_blocks, life.bytes + text, self.settings)
         limit = limit or self.size.take(life.app, size)
         if limit is not None:
             return limit

@@ -188,8 +188,11 @@ class _ShardBuilder:
             for row in parts
             for metric in row.baselines
         }
-        for part, seq in life.parts.items():
-            numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
+        current: defaultdict[int, list[int]] = defaultdict(list)
+        for number, row in life.rows.items():
+            if row.seq == life.parts.get(row.part):
+                current[row.part].append(number)
+        for part, numbers in current.items():
             if len(numbers) >= MIN_METRICS:
                 self._layouts.rows_to_block(life, part, numbers)
         self.state.lives.setdefault(life.instance, {})[life.name] = life

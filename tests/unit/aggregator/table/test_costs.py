@@ -194,6 +194,21 @@ def test_an_instance_costs_the_same_whatever_counters_it_has() -> None:
         assert_same(case[1] - case[0], case[3] - case[2])
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_metric_costs_the_same_whatever_parts_its_life_has(*, known: bool) -> None:
+    """A further one in a snapshot, which is new or known to the table, costs as much with many parts as with few."""
+
+    def cost(parts: int, metrics: int) -> int:
+        of_parts = [snapshot(1, f"a{n}", f"b{n}").replace(b'"part": 0', b'"part": %d' % n) for n in range(parts)]
+        names = [f"new{n}" for n in range(metrics)]
+        others = [snapshot(0, *names)] if known else []
+        table = table_of(record(n, value) for n, value in enumerate([*others, *of_parts]))
+        return work(table, record(NEXT, snapshot(1, *names).replace(b'"part": 0', b'"part": 1000')))
+
+    few, more, many, more_many = (cost(parts, metrics) for parts in (FEW, MANY) for metrics in (10, 20))
+    assert_same(more - few, more_many - many)
+
+
 def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     """It is found again among the lives that have the metric."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -51,17 +52,19 @@ def published(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Pu
 
 
 @examples(25)
-@given(schedules, step_sizes)
-@example([*[0] * 18, 879, 1563], [1])  # a sketch with an empty run of buckets
-@example([*[0] * 17, 1, 65, 532489], [1])  # a metric of an incomplete snapshot is refused
-def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: list[int]) -> None:
-    """A table without blocks publishes the same sums, dead letters, events and rows."""
+@given(schedules, step_sizes, st.sampled_from([0, layouts.FEW_BLOCKS]))
+@example([*[0] * 18, 879, 1563], [1], 0)  # a sketch with an empty run of buckets
+@example([*[0] * 17, 1, 65, 532489], [1], 0)  # a metric of an incomplete snapshot is refused
+def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: list[int], few: int) -> None:
+    """A table without blocks publishes the same sums, dead letters, events and rows, also with many in a life."""
     chosen = TableSettings(short_form_every_ms=5_000, max_metrics=8)
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
     for taken in in_steps(play_steadily(schedule), sizes):
         written = sorted(taken, key=lambda record: (record.partition, record.offset))
         records = records_of(written)
-        assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
+        with patch.object(layouts, "FEW_BLOCKS", few):
+            found = published(with_blocks, records, as_rows=False)
+        assert found == published(with_rows, records, as_rows=True)
 
 
 LIVES = [new_ulid(BEGIN_MS + 1000 * number) for number in range(3)]
@@ -113,6 +116,18 @@ def test_the_first_snapshot_of_a_life_is_a_block_at_once() -> None:
         (6, 2, 2),
         (9, 2, 2),
     ]
+
+
+def test_metrics_are_found_in_a_life_with_many_blocks_whatever_form_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histograms are rows after the first snapshot, and columns of the block after the second one."""
+    monkeypatch.setattr(layouts, "FEW_BLOCKS", 0)
+    topic, sketch = Topic(), {"scale": 5, "positive": [{"offset": 0, "counts": "AQ=="}]}
+    histogram = {"name": "h", "type": "histogram", "count": 1, "sum": 1.0, "sketch": sketch}
+    for seq in (1, 2):
+        topic.snapshot(counter(seq, "a"), counter(seq, "b"), histogram, seq=seq)
+        life, numbers = only_life(topic), topic.table.state.metrics
+        assert all(topic.table._rows.layouts.row(life, number) is not None for number in numbers)
+        assert len(life.rows) == (seq == 1)
 
 
 def test_the_layouts_that_are_kept_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
