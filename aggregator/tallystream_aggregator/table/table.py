@@ -271,5 +271,5 @@ class Table:
         quotable_bytes = MAX_QUOTED_BYTES
         for reason, metric in refused:
             letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
-            quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
+            quotable_bytes -= len(letter.record.value or b"") + len((letter.metric or "").encode())
             self._dead.append(letter)

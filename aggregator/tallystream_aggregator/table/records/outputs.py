@@ -55,9 +55,9 @@ class DeadLetter(NamedTuple):
     @classmethod
     def quoting(cls, record: Record, reason: str, metric: str | None, max_bytes: int) -> DeadLetter:
         """Return a dead letter that quotes at most `max_bytes` of the record, or of the metric."""
-        value = None if record.value is None else b"" if metric is not None else record.value[:max_bytes]
-        size = len(record.value or b"")
-        return cls(record._replace(value=value), reason, None if metric is None else metric[:max_bytes], size)
+        value = None if record.value is None else b"" if metric is not None else _cut(record.value, max_bytes)
+        text = None if metric is None else _cut(metric.encode(), max_bytes).decode()
+        return cls(record._replace(value=value), reason, text, len(record.value or b""))
 
     def key(self) -> bytes | None:
         """The record's key on `metrics-dead`: as it was read, truncated to `MAX_KEY_BYTES`."""
@@ -80,3 +80,9 @@ class DeadLetter(NamedTuple):
                 body["value"] = quoted.decode()
                 del body["value_base64"]
         return _json.encode(body)
+
+
+def _cut(text: bytes, most: int) -> bytes:
+    """Return at most so many bytes of a text, without a part of a character: the next one begins there."""
+    ends = (at for at in range(most, max(most - 4, 0), -1) if at >= len(text) or text[at] & 0xC0 != 0x80)
+    return text[: next(ends, most)]

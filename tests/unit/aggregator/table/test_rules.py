@@ -238,6 +238,22 @@ def test_the_dead_letters_of_a_record_quote_8_kib_in_all() -> None:
     assert [len(letter.record.value or b"") for letter in topic.changes.dead] == [8_192]
 
 
+def test_texts_of_dead_letters_are_cut_between_characters() -> None:
+    """A character takes up to four bytes. A text that is cut stays a text, and what is none is quoted as bytes."""
+    text = "\N{GRINNING FACE}" * 3_000
+    for shift in range(4):
+        for value in ("x" * shift + text, "\ud7ff" * shift + text):
+            (letter,) = Topic().append(b"app-1", value.encode()).changes.dead
+            quoted = json.loads(letter.value())["value"]
+            assert value.startswith(quoted)
+            assert 8_188 < len(quoted.encode()) <= 8_192
+    metric = counter(1, "n") | {"tags": {f"{n}": text[:512] for n in range(9)}}
+    (letter,) = Topic().snapshot(metric, metric).changes.dead
+    assert 8_188 < len((letter.metric or "").encode()) <= 8_192
+    (letter,) = Topic().append(b"app-1", b"\x80" * 10_000).changes.dead
+    assert len(letter.record.value or b"") >= 8_188
+
+
 @pytest.mark.parametrize("spare", [-1, 0])
 def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
     """In every form. A byte more is refused."""
