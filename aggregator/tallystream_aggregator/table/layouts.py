@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from operator import attrgetter, itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -144,10 +144,10 @@ class Layout:
         return self._template % self._sort([*counters, *others])
 
     def _slot(self, at: int) -> bytes:
-        kind, tags = self._classes[at], tuple(self._tags[at].items())
-        ends = around_values(("", self._names[at], _NAMES[kind], tags))
+        kind, tags = self._classes[at], self._tags[at]
+        named = _encode({"name": self._names[at], "tags": tags} if tags else {"name": self._names[at]})
         value = b'"count":%d' if kind is Counter else b"%b"
-        return value.join(end.replace(b"%", b"%%") for end in ends)
+        return b'{"type":"%b",%b,%b' % (_NAMES[kind].encode(), value, named[1:].replace(b"%", b"%%"))
 
 
 class Layouts:
@@ -283,10 +283,3 @@ def metric_count(life: Life) -> int:
     for block in life.blocks.values():
         counted += len(block.counts) // 8
     return len(life.rows) + counted
-
-
-def around_values(metric: MetricId) -> tuple[bytes, bytes]:
-    """Return what is before and after the values in a metric as JSON."""
-    _, name, kind, tags = metric
-    tail: dict[str, Any] = {"name": name, "tags": dict(tags)} if tags else {"name": name}
-    return f'{{"type":"{kind}",'.encode(), b"," + _encode(tail)[1:]
