@@ -92,7 +92,9 @@ def _instance_of(resource: Mapping[str, str]) -> str | OtlpError:
     if name in (None, "host.id", "host.name") and resource.get("process.pid"):  # a host may run several
         instance = f"{instance}:{resource['process.pid']}"
     if len(instance.encode()) > MAX_INSTANCE_BYTES or "\0" in instance:
-        return OtlpError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
+        return OtlpError(
+            f"{name or 'process.pid'} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL"
+        )
     return instance
 
 

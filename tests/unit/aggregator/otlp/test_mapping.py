@@ -238,6 +238,10 @@ SURROGATE = encode(resource_metrics([gauge("g", number(1.5))], **APP), as_json=T
         (b'{"metrics":[]}', "JSON without resourceMetrics"),
         (SURROGATE, "not OTLP metrics"),
         (encode(resource_metrics([counter("n", number(1))], service__instance__id="x" * 1025)), "can't be an instance"),
+        (
+            encode(resource_metrics([counter("n", number(1))], process__pid="x" * 1017)),
+            "process.pid can't be an instance",
+        ),
         (encode(resource_metrics([counter("n", number(1))], service__name="x" * 513)), "service.name has 513"),
     ],
 )
