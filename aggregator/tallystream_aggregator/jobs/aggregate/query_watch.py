@@ -134,8 +134,11 @@ class QueryWatch:
             self._watch(ends)
             if not last:  # else nothing reads a record that is appended now
                 self._clock(ends, now_s)
+            if self._published != self._committed:  # at the end: nothing else needs the group
+                self._commit_offsets(self._published)
+                self._committed = self._published
         except (KafkaException, BrokerError, LostRecordsError) as error:
-            log.info("the positions can't be read now: %s", error)
+            log.info("the positions can't be read or committed now: %s", error)
 
     def _watch(self, ends: Positions) -> None:
         moved = self._tail.poll(ends)
@@ -143,9 +146,6 @@ class QueryWatch:
         last = rows.get(len(self._tail.places) - 1)  # of the only shard, or of the combiner
         if last is not None and (found := summed(last)):
             self._published = found
-            if self._published != self._committed:
-                self._commit_offsets(self._published)
-                self._committed = self._published
         shards = list(self._tail.shards.values())
         records = sum(row.records for row in shards)
         if moved and self.is_ready:

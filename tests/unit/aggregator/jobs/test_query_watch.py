@@ -157,6 +157,20 @@ def test_offsets_are_committed_when_they_move() -> None:
     assert outside.committed == [{Place("metrics", 0): 0}, {Place("metrics", 0): 1}]
 
 
+def test_offsets_that_can_t_be_committed_hold_up_nothing_else(health: Health) -> None:
+    """The permission for the group may be missing, or a consumer may have joined it. Time passes in the topic."""
+    outside = Outside()
+    watched = watch(outside, health)
+    outside.publish(0, 8)
+    outside.refuses = True
+    watched.follow()
+    watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
+    watched._watched_s = float("-inf")
+    watched.follow()
+    assert [Place("metrics", 0)] in outside.clocks
+    assert health.status.unready_reason() is None
+
+
 def test_a_query_is_ready_when_all_loops_work() -> None:
     """A loop claims its shard before it makes its table again. It works when it has published another step.
 
