@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import logging
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +50,9 @@ NO_ARCHIVE_LOG = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 TIMEOUT_S = 30.0
 """How long the end of the JVM may take, in seconds."""
+
+UNLOCKED_S = 60.0
+"""A folder of temporary files that is younger may not be locked yet."""
 
 OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
@@ -130,10 +137,37 @@ def local_jvm_options() -> list[str]:
 
 @functools.cache
 def _local_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of a local Spark's temporary files, which is deleted when this process ends."""
-    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    """Return the folder of a local Spark's temporary files, which is deleted when this process ends.
+
+    Folders of processes that were killed are deleted, too.
+    """
+    folders, prefix = os.environ.get("SPARK_LOCAL_DIRS", "").split(","), "tallystream-spark-"
     # A JVM that refused to start a session may still run, and write there.
-    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None, ignore_cleanup_errors=True)
+    folder = tempfile.TemporaryDirectory(prefix=prefix, dir=folders[0] or None, ignore_cleanup_errors=True)
+    with suppress(OSError):  # on a file system without locks, the folder of a killed process stays
+        _lock(Path(folder.name))
+    for path in Path(folder.name).parent.glob(f"{prefix}*"):
+        with suppress(OSError):  # it is locked, or another user's
+            if time.time() - path.stat().st_mtime > UNLOCKED_S:
+                lock = _lock(path)
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+    return folder
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder until the returned descriptor is closed, or this process ends.
+
+    Raises:
+        OSError: another process has the lock, or the folder can't be locked.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def why_ended(code: int | None) -> str:

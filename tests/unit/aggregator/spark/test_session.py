@@ -111,6 +111,53 @@ def test_a_jvm_that_has_ended_is_named(code: int | None, master: str, reason: st
         session.end_session(EndedSession(code, master))  # type: ignore[arg-type]
 
 
+START = """
+import os, signal, sys
+from tallystream_aggregator.spark import session
+session.local_jvm_options()
+print(session._local_folder().name, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+
+
+def _begin(state: str, temporary: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Start a process that has a folder of temporary files, and is killed or keeps running. Make the folder old."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, state],
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    (folder / "blockmgr-1").mkdir()
+    os.utime(folder, (0, 0))
+    return process, folder
+
+
+def test_the_temporary_files_of_a_killed_process_are_deleted_at_the_next_start(tmp_path: Path) -> None:
+    """A process that is killed with its JVM can't delete them. Folders of running processes are kept, and young ones.
+
+    A young one may be that of a process that has not locked it yet.
+    """
+    running, used = _begin("running", tmp_path)
+    killed, unused = _begin("killed", tmp_path)
+    killed.communicate()
+    young = tmp_path / "tallystream-spark-young"
+    young.mkdir()
+    last, _ = _begin("running", tmp_path)
+    assert not unused.exists()
+    assert list(used.iterdir()) == [used / "blockmgr-1"]
+    assert young.exists()
+    for process in (running, last):
+        process.communicate()
+        assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == [young]
+
+
 ZIPS = ("/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10-src.zip")
 
 
