@@ -194,6 +194,7 @@ class Broker(Protocol):
         A topic that was created a moment ago may be missing, here and in the answers of the calls below.
 
         Raises:
+            ConfigError: a topic has no append times of the broker.
             BrokerError: the broker did not answer in time.
         """
 

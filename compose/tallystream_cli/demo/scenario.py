@@ -180,7 +180,7 @@ class Scenario:
 
     def _ends(self, topic: str) -> dict[int, int]:
         broker = KafkaBroker({"bootstrap.servers": self._servers}, Selection(topic), clients.READING)
-        bounds = broker.bounds([Place(topic, number) for number in broker.partitions().get(topic, ())])
+        bounds = broker.bounds([Place(topic, number) for number in broker.partitions_of(topic)])
         return {place.partition: found.end for place, found in bounds.items()}
 
     def _wait_until(self, condition: Callable[[], object], what: str) -> None:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.generations import newest_row
 from tallystream_aggregator.jobs.aggregate.settings import START_REMEDY, parse_start
-from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.stream.broker import Place, unknown
 from tallystream_aggregator.stream.positions import by_place, by_topic, visible_row
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -49,14 +47,13 @@ def table_start(settings: AggregateSettings, broker: KafkaBroker) -> TableStart:
 
     Raises:
         ConfigError: the settings do not fit the table, or a new table would begin in the middle of a topic and the
-            settings don't say where.
+            settings don't say where, or a topic has no append times.
         TallystreamError: `metrics` does not exist.
         BrokerError, KafkaException: the broker did not answer.
     """
     topics, selection = settings.topics, settings.selection
     read = broker.partitions()
     selection.require_all(read)
-    require_append_time(clients.admin(settings.cluster.options), read)
     log.info("reading %s", ", ".join(read))
     positions = visible_row(broker, Place(topics.table, 0), 0)
     if positions is None:

@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.stream.broker import Bounds, Place
 from tallystream_aggregator.stream.kafka.calls import (
     LEADERLESS,
@@ -67,6 +68,7 @@ class KafkaBroker:
         self._group = group
         self._timeouts = timeouts or Timeouts()
         self._admin = clients.admin(self._kafka)
+        self._known: set[str] = set()  # the topics that have append times
 
     def writer(self, transactional_id: str) -> Writer:
         """Fence all earlier writers with this ID, end their transaction, and return a new one."""
@@ -80,7 +82,13 @@ class KafkaBroker:
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions."""
-        return dict(self._selection.among(self._topics()))
+        found = self._selection.among(self._topics())
+        try:
+            require_append_time(self._admin, found.keys() - self._known)
+        except KafkaException as error:
+            raise error_of(self._servers, "the configuration of a topic can't be read", error.args[0]) from error
+        self._known |= found.keys()
+        return dict(found)
 
     def partitions_of(self, topic: str) -> list[int]:
         """Return the partitions of any topic, none if it does not exist.

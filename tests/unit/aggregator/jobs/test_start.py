@@ -144,8 +144,6 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    monkeypatch.setattr(module, "require_append_time", lambda *_: None)
-    monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)
     return firsts
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from support.simulation.client import SimulatedSource
 from support.simulation.direct import METRICS, ROWS, Direct
+from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import (
     Bounds,
@@ -43,7 +44,8 @@ class FakeAdmin:
         self.asked: list[int] = []
         self.timeouts: list[float] = []
         self.pauses: list[float] = []
-        self.metadata = 0
+        self.metadata = self.configs = 0
+        self.times = "LogAppendTime"
 
     def list_topics(self, timeout: float) -> Any:
         """Return both partitions."""
@@ -70,6 +72,17 @@ class FakeAdmin:
         for name, answer in answers.items():
             answer.set_result(SimpleNamespace(topic_id=f"id-of-{name}"))
         return answers
+
+    def describe_configs(self, asked: Any, *, request_timeout: float) -> dict[Any, Future[Any]]:
+        """Answer with the first error, or with the kind of the topic's times."""
+        assert request_timeout > 0
+        self.configs += len(asked)
+        answer: Future[Any] = Future()
+        if self.errors:
+            answer.set_exception(KafkaException(KafkaError(self.errors.pop(0))))
+        else:
+            answer.set_result({"message.timestamp.type": SimpleNamespace(value=self.times)})
+        return dict.fromkeys(asked, answer)
 
     def _answer(self, spec: Any, isolation: IsolationLevel) -> Future[Any]:
         answer: Future[Any] = Future()
@@ -168,6 +181,19 @@ def test_the_topics_are_asked_again_after_a_lost_connection(admin: FakeAdmin) ->
     admin.errors = [KafkaError._TRANSPORT] * 2
     assert broker().partitions() == {"in": [0, 1]}
     assert admin.pauses == [kafka.PAUSE_S] * 2
+
+
+def test_a_topic_that_is_found_later_needs_append_times(admin: FakeAdmin) -> None:
+    """A pattern may match it. Otherwise the clock of the partition would be its producers'. Each is asked for once."""
+    one = broker()
+    assert [one.partitions(), one.partitions()] == [{"in": [0, 1]}] * 2
+    assert admin.configs == 1
+    admin.times = "CreateTime"
+    with pytest.raises(ConfigError, match=r"message.timestamp.type of the topic in.*CreateTime.*LogAppendTime"):
+        broker().partitions()
+    admin.errors = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(RejectedError, match="the configuration of a topic can't be read"):
+        broker().partitions()
 
 
 def written(number: int) -> Direct:
