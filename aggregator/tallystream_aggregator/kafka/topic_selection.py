@@ -20,7 +20,7 @@ Offsets = dict[str, dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")],
 
 
 _OUTPUTS = re.compile(r"__.*|.*metrics-(?:agg|table|events|ledger|dead|shards)")
-"""No pattern selects these: Kafka's own topics and the outputs of aggregators, with any prefix."""
+"""Nothing selects these: Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Selection:
         for name in self.otlp:
             if self.partitions is not None:
                 raise ConfigError("--partitions", self.partitions, "leave it out with --otlp-topic, or leave that out")
-            if name == self.topic or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-                raise ConfigError("--otlp-topic", name, f"give the name of a topic of OTLP metrics, not {self.topic}")
+            if name == self.topic or _OUTPUTS.fullmatch(name) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
+                remedy = f"give the name of a topic of OTLP metrics, not {self.topic} or an output of the aggregator"
+                raise ConfigError("--otlp-topic", name, remedy)
 
     def reads(self, topic: str, partition: int) -> bool:
         """Return True if a partition is read."""

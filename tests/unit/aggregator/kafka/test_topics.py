@@ -140,9 +140,9 @@ def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
         assert [name for name in names if selection.reads(name, 7)] == read
 
 
-@pytest.mark.parametrize("name", ["m", "", "a b"])
+@pytest.mark.parametrize("name", ["m", "", "a b", "x.metrics-dead", "__consumer_offsets"])
 def test_the_error_of_an_invalid_otlp_topic_is_one_sentence(name: str) -> None:
-    """It is the topic of snapshots, or not a valid name of a topic."""
+    """It is the topic of snapshots, not a valid name of a topic, or an output: each dead letter would make another."""
     with pytest.raises(ConfigError, match=r"^--otlp-topic"):
         Selection("m", otlp=(name,))
 
