@@ -22,7 +22,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tallystream.errors import TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,13 +140,22 @@ def _local_folder() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of a local Spark's temporary files, which is deleted when this process ends.
 
     Folders of processes that were killed are deleted, too.
+
+    Raises:
+        ConfigError: it can't be created.
     """
-    folders, prefix = os.environ.get("SPARK_LOCAL_DIRS", "").split(","), "tallystream-spark-"
-    # A JVM that refused to start a session may still run, and write there.
-    folder = tempfile.TemporaryDirectory(prefix=prefix, dir=folders[0] or None, ignore_cleanup_errors=True)
+    parent = Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
+    prefix = "tallystream-spark-"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        # A JVM that refused to start a session may still run, and write there.
+        folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        remedy = f"name a folder that this user can write ({error.strerror})"
+        raise ConfigError("SPARK_LOCAL_DIRS", str(parent), remedy) from error
     with suppress(OSError):  # on a file system without locks, the folder of a killed process stays
         _lock(Path(folder.name))
-    for path in Path(folder.name).parent.glob(f"{prefix}*"):
+    for path in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # it is locked, or another user's
             if time.time() - path.stat().st_mtime > UNLOCKED_S:
                 lock = _lock(path)

@@ -158,6 +158,17 @@ def test_the_temporary_files_of_a_killed_process_are_deleted_at_the_next_start(t
     assert list(tmp_path.iterdir()) == [young]
 
 
+def test_a_folder_for_temporary_files_is_created_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark creates those in its variable, too. Of several, the first one is used."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'new'},{tmp_path / 'other'}")
+    with session._local_folder.__wrapped__() as name:
+        assert Path(name).parent == tmp_path / "new"
+    (tmp_path / "other").touch()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "other"))
+    with pytest.raises(ConfigError, match=r"SPARK_LOCAL_DIRS: .*other"):
+        session._local_folder.__wrapped__()
+
+
 ZIPS = ("/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10-src.zip")
 
 
