@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import TIMEOUT_S
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Place
 
 log = logging.getLogger(__name__)
+log.addFilter(RateLimitFilter())
 
 UNMOVED_S = 1.0
 """A partition needs a clock record when its end has not moved for this many seconds, up to `MANY` partitions."""
@@ -71,4 +73,4 @@ class ClockRecords:
 
 def _log_failure(error: KafkaError | None, _message: object) -> None:
     if error is not None:
-        log.warning("cannot append a clock record; silent lives are found at the next record: %s", error)
+        log.warning("cannot append a clock record; silent lives are found at the next record: %s", error.str())

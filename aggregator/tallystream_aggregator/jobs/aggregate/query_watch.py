@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 log = logging.getLogger(__name__)
+log.addFilter(RateLimitFilter())
 
 GROUP = "tallystream-aggregator"
 """The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from support.simulation.direct import ROWS, TOPICS, Direct
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, UNMOVED_S, ClockTimer
+from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, UNMOVED_S, ClockTimer, _log_failure
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
 from tallystream_aggregator.jobs.aggregate.table_tail import LAST, MAX_READS, TableTail
 from tallystream_aggregator.stream.broker import Chunk, Place
@@ -34,6 +34,7 @@ class Outside:
         self.committed: list[Any] = []
         self.clocks: list[Any] = []
         self.refuses, self.moves, self.end = False, True, 100
+        self.code: int = KafkaError._TIMED_OUT
 
     def end_epoch(self, batch: int, *rows: EpochRow) -> Any:
         """End a batch of the query, and return the query."""
@@ -57,7 +58,7 @@ class Outside:
     def commit(self, offsets: Any) -> None:
         """Note the offsets of the group."""
         if self.refuses:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise KafkaException(KafkaError(self.code))
         self.committed.append(offsets)
 
     def ends(self, places: Any) -> dict[Place, int]:
@@ -169,6 +170,19 @@ def test_offsets_that_can_t_be_committed_hold_up_nothing_else(health: Health) ->
     watched.follow()
     assert [Place("metrics", 0)] in outside.clocks
     assert health.status.unready_reason() is None
+
+
+def test_a_failure_that_lasts_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """That of the group is looked at twice a second, and each quiet partition gets a clock record a second."""
+    outside = Outside()
+    outside.publish(0, 8)
+    outside.refuses, outside.code = True, KafkaError.GROUP_AUTHORIZATION_FAILED
+    watched = watch(outside)
+    caplog.set_level("INFO")
+    for _ in range(3):
+        watched.follow(last=True)
+        _log_failure(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS), None)
+    assert sorted(record.levelname for record in caplog.records) == ["INFO", "WARNING"]
 
 
 def test_a_query_is_ready_when_all_loops_work() -> None:
