@@ -128,6 +128,11 @@ def test_the_checkpoint_is_kept_when_its_pod_or_set_is_deleted() -> None:
     assert claims == [{"claimName": claim["metadata"]["name"]}]
 
 
+def test_a_standby_is_ready_for_kubernetes() -> None:
+    """`/readyz` is 503 while it stands by: an update would never go on to the other pod, nor a drain evict it."""
+    assert container(workloads(standby())["aggregator"])["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
 def test_every_selector_matches_pods() -> None:
     """Services, budgets and policies select labels that a workload's pods have."""
     pods = [one["spec"]["template"]["metadata"]["labels"] for one in workloads(base()).values()]
