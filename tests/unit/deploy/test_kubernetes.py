@@ -148,6 +148,21 @@ def test_every_selector_matches_pods() -> None:
             assert any(wanted.items() <= labels.items() for labels in pods), one["metadata"]["name"]
 
 
+def test_the_policy_lets_the_parts_of_spark_reach_each_other() -> None:
+    """Driver and executors have the label of the pods whose connections it limits, and take any ports."""
+    (policy,) = (one["spec"] for one in base() if one["kind"] == "NetworkPolicy")
+    open_to = [
+        source["podSelector"]["matchLabels"]
+        for one in policy["ingress"]
+        if "ports" not in one
+        for source in one["from"]
+    ]
+    for template in documents(*TEMPLATES):
+        labels = template["metadata"]["labels"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        assert any(wanted.items() <= labels.items() for wanted in open_to)
+
+
 def test_the_submit_script_names_existing_files_and_options() -> None:
     """It names existing files, claims and accounts, and options of `aggregate`."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
