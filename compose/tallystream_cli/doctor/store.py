@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tallystream.errors import TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.stores import open_reader, open_sink
 from tallystream_cli.doctor.findings import not_checked, of_error, ok, warning
 from tallystream_cli.options import unwritable
@@ -48,10 +48,16 @@ def local(settings: StoreSettings) -> Iterator[Finding]:
 
 
 def rights(tried: Mapping[str, TallystreamError | None], settings: StoreSettings) -> Finding:
-    """Check that the token may do something. `tried` has the error of a query and of a write of no points, or None."""
+    """Check that the token may do something, and that it fails for no other reason than a wrong setting.
+
+    `tried` has the error of a query and of a write of no points, or None.
+    """
     allowed = [action for action, error in tried.items() if error is None]
-    if not allowed and (error := tried["write"]) is not None:
-        return of_error(CHECK, error)
+    problem = next((error for error in tried.values() if not isinstance(error, ConfigError | None)), None)
+    if not allowed:
+        problem = problem or tried["write"]
+    if problem is not None:
+        return of_error(CHECK, problem)
     return ok(CHECK, f"{settings.spec}: the token may {' and '.join(allowed)} the bucket")
 
 

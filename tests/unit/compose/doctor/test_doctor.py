@@ -14,7 +14,7 @@ import pytest
 
 from support.otlp_receiver import Receiver
 from support.stores import NOW_MS, write
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
@@ -179,6 +179,7 @@ def test_transactions(opened: str, status: str, text: str) -> None:
 
 
 REFUSED = ConfigError("INFLUXDB_TOKEN", "***", "InfluxDB refuses it")
+AWAY = SinkUnavailableError("InfluxDB: the disk is full.")
 
 
 def statuses(path: Path) -> dict[str, str]:
@@ -222,12 +223,14 @@ def test_nothing_can_be_written_below_a_file(tmp_path: Path) -> None:
         (None, REFUSED, "ok", "influxdb:http://i:8086: the token may read the bucket"),
         (REFUSED, None, "ok", "influxdb:http://i:8086: the token may write the bucket"),
         (REFUSED, REFUSED, "failed", "INFLUXDB_TOKEN: ***"),
+        (None, AWAY, "failed", "InfluxDB: the disk is full"),
+        (AWAY, None, "failed", "InfluxDB: the disk is full"),
     ],
 )
 def test_the_rights_of_a_token_are_named(
-    read: ConfigError | None, write: ConfigError | None, status: str, found: str
+    read: TallystreamError | None, write: TallystreamError | None, status: str, found: str
 ) -> None:
-    """One right is enough, because each command can have its own token."""
+    """One right is enough, because each command can have its own token. What fails otherwise is no matter of rights."""
     settings = StoreSettings.parse("influxdb:http://i:8086", token="t", org="o", env={})
     assert store.rights({"read": read, "write": write}, settings)[::2] == (status, found)
 
