@@ -124,6 +124,8 @@ def test_doctor_sees_what_its_user_may_describe(acl_broker: AclBroker) -> None:
     assert own.code == 0, own.failed
     assert own.lines["transactions"].status == "not checked"
     assert {line.status for check, line in own.lines.items() if check.startswith("topic ")} == {"ok"}
+    assert "may not describe all groups and topics" in own.lines["lag"].found
+    assert doctor(env=acl_broker.env("lag-collect")).lines["lag"].status == "ok"
 
 
 def test_a_command_names_what_it_may_not_use(acl_broker: AclBroker, tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ _NO_GROUP = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
+ANY = {"groups": "a-group-of-nobody", "topics": "a-topic-of-nobody"}
+"""Names that only a user who may describe all of a kind may describe."""
+
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 
@@ -75,10 +78,10 @@ def fetch(kafka: Mapping[str, str], topics: Topics, transactional_id: str) -> Br
     check_login(kafka, max_wait_s=LOGIN_S)
     admin = clients.admin(kafka)
     described, refused = _split(
-        admin.describe_topics(TopicCollection(sorted(policies(topics))), request_timeout=TIMEOUT_S),
+        admin.describe_topics(TopicCollection([*sorted(policies(topics)), ANY["topics"]]), request_timeout=TIMEOUT_S),
         missing={KafkaError.UNKNOWN_TOPIC_OR_PART},
     )
-    asked = admin.describe_consumer_groups([topics.prefix + GROUP], request_timeout=TIMEOUT_S)
+    asked = admin.describe_consumer_groups([topics.prefix + GROUP, ANY["groups"]], request_timeout=TIMEOUT_S)
     found, hidden = _split(asked, missing=_NO_GROUP)
     return Brokers(
         kafka["bootstrap.servers"],
@@ -126,11 +129,12 @@ def _open(kafka: Mapping[str, str], transactional_id: str) -> str:
 
 
 def findings(brokers: Brokers, names: Topics) -> Iterator[Finding]:
-    """Check the brokers, their transactions, each topic, and whether an aggregator runs."""
+    """Check the brokers, their transactions, each topic, whether an aggregator runs, and what a lag collector sees."""
     yield ok("broker", f"{brokers.servers}: {counted(brokers.number, 'broker')}")
     yield transactions(brokers)
     yield from topics(brokers, names)
     yield lease(brokers, names)
+    yield lag(brokers)
 
 
 def transactions(brokers: Brokers) -> Finding:
@@ -211,3 +215,11 @@ def lease(brokers: Brokers, names: Topics) -> Finding:
     waiting = len(members) - len(holders)
     standby = f", {counted(waiting, 'other')} waiting" if waiting else ""
     return ok(check, f"one runs on {', '.join(holders)} and has the lease{standby}")
+
+
+def lag(brokers: Brokers) -> Finding:
+    """Check that this user may describe everything. Kafka leaves out what it may not describe, without an error."""
+    if hidden := " and ".join(kind for kind, name in ANY.items() if name in brokers.refused):
+        found = f"this user may not describe all {hidden}, and lag collect would leave them out"
+        return warning("lag", found, f"allow Describe on the {hidden} *, if this user runs lag collect")
+    return ok("lag", "this user may describe all groups and topics")

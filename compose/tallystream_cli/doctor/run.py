@@ -72,7 +72,7 @@ def _broker(topics: Topics, kafka: Mapping[str, str]) -> Iterator[Finding]:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("transactions", "topics", "aggregator"):
+        for check in ("transactions", "topics", "aggregator", "lag"):
             yield not_checked(check, "no broker answers")
         return
     yield from broker.findings(found, topics)

@@ -157,6 +157,13 @@ def test_the_lease_tells_whether_an_aggregator_runs() -> None:
     assert broker.lease(refused, NAMES).status == "not checked"
 
 
+def test_a_user_who_may_not_describe_every_group_gets_a_warning() -> None:
+    """Kafka leaves out others without an error: `lag collect` would find no group, and everything would be well."""
+    assert broker.lag(cluster()).status == "ok"
+    found = broker.lag(cluster(refused=frozenset([broker.ANY["groups"]])))
+    assert (found.status, found.remedy) == ("warning", "allow Describe on the groups *, if this user runs lag collect")
+
+
 def test_a_table_of_one_shard_has_no_topic_for_shards() -> None:
     """It is not missed."""
     rest = {name: found for name, found in cluster().topics.items() if name != NAMES.shards}
