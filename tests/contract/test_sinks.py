@@ -273,3 +273,15 @@ def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pyt
             assert write(settings, points) == 5
         assert caplog.text.count("field type conflict") == 5
         assert len(content(settings, "typed", ["v"])[()]) == 1 + 6000 - 5
+
+
+@pytest.mark.integration
+def test_influxdb_rejects_old_points_in_one_request(influxdb: Influx) -> None:
+    """It says that it dropped all that were beyond the bucket's retention."""
+    points = [Point("old", {}, {"v": 1}, NOW_MS - 10**9 + i) for i in range(10)]
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}", retention_s=3600) as settings:
+        sink = open_sink(settings)
+        rejected = sink.write(points)
+        sink.close()
+    assert [one.point for one in rejected] == points
+    assert all("dropped 10 points" in one.reason for one in rejected)

@@ -26,12 +26,13 @@ class Influx:
 
 
 @contextmanager
-def influx_bucket(influxdb: Influx, name: str) -> Iterator[StoreSettings]:
-    """Create a bucket, which is deleted at the end of the block."""
-    from influxdb_client import InfluxDBClient
+def influx_bucket(influxdb: Influx, name: str, *, retention_s: int = 0) -> Iterator[StoreSettings]:
+    """Create a bucket, which is deleted at the end of the block. With a retention of 0 it keeps all points."""
+    from influxdb_client import BucketRetentionRules, InfluxDBClient
 
     with InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client:
-        bucket = client.buckets_api().create_bucket(bucket_name=name)
+        rules = BucketRetentionRules(type="expire", every_seconds=retention_s)
+        bucket = client.buckets_api().create_bucket(bucket_name=name, retention_rules=[rules])
         try:
             yield StoreSettings.parse(
                 f"influxdb:{influxdb.url}", token=influxdb.token, org=influxdb.org, bucket=name, env={}

@@ -142,19 +142,23 @@ def sift(
 
 
 def send_in_halves(
-    store: str, points: Sequence[Point], send: Callable[[Sequence[Point]], str | None]
+    store: str,
+    points: Sequence[Point],
+    send: Callable[[Sequence[Point]], str | None],
+    refuses: Callable[[str, int], bool] = lambda _, number: number == 1,
 ) -> Iterator[Refused]:
-    """Send points in one request. If the store refuses it, send halves, until each refused point is alone.
+    """Send points in one request. If the store refuses it, send halves, until it refuses each point of a part.
 
-    `send` returns why the store refuses the points, None if it accepts them.
+    `send` returns why the store refuses the points, None if it accepts them. `refuses` says whether it refuses, for
+    that reason, each of so many.
     """
     reason = send(points)
-    if reason is not None and len(points) == 1:
-        yield refuse(store, points[0], reason)
+    if reason is not None and refuses(reason, len(points)):
+        yield from (refuse(store, point, reason) for point in points)
     elif reason is not None:
         middle = len(points) // 2
-        yield from send_in_halves(store, points[:middle], send)
-        yield from send_in_halves(store, points[middle:], send)
+        yield from send_in_halves(store, points[:middle], send, refuses)
+        yield from send_in_halves(store, points[middle:], send, refuses)
 
 
 class Sink(Protocol):

@@ -86,7 +86,7 @@ class InfluxStore:
         """
         good, bad = sift("InfluxDB", points)
         for at in range(0, len(good), BATCH):
-            bad += send_in_halves("InfluxDB", good[at : at + BATCH], self._write)
+            bad += send_in_halves("InfluxDB", good[at : at + BATCH], self._write, _refuses_each)
         return bad
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
@@ -217,6 +217,12 @@ def _line(point: Point) -> str:
         # Text is encoded, too: a response in CSV would change its newlines.
         line.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
     return str(line.to_line_protocol())
+
+
+def _refuses_each(reason: str, number: int) -> bool:
+    """Return whether InfluxDB dropped each of some points. Thousands of sums may be beyond a bucket's retention."""
+    old = f"failure writing points to database: partial write: dropped {number} points outside retention policy"
+    return number == 1 or reason.endswith(f" dropped={number}") or reason.startswith(old)
 
 
 def _is_tag(column: str) -> bool:

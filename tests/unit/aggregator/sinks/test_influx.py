@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,26 @@ def test_a_refused_point_may_have_any_name(server: Server, store: InfluxStore) -
     server.answer(400, 'field type conflict: input field "v" on measurement "organization name" is type float')
     (rejected,) = store.write([POINT])
     assert rejected.reason.endswith(server.message)
+
+
+@pytest.mark.parametrize("message", ["dropped {} points outside retention policy of duration 1h", "old dropped={}"])
+def test_points_that_are_all_refused_are_one_request(message: str) -> None:
+    """InfluxDB says how many it dropped. Old sums may be beyond the bucket's retention by the thousand."""
+    requests = []
+
+    def answer(request: Request) -> Response:
+        lines = gzip.decompress(request.body).splitlines()
+        dropped = sum(line.endswith(b" 1") for line in lines)
+        requests.append((len(lines), dropped))
+        reason = f"failure writing points to database: partial write: {message.format(dropped)}"
+        return Response(422, json.dumps({"message": reason}).encode()) if dropped else Response(204)
+
+    old, new = replace(POINT, ts_ms=1), replace(POINT, ts_ms=2)
+    with HttpStub(answer) as server:
+        store = InfluxStore(server.url, token="token", org="org", bucket="bucket")
+        assert [one.point for one in store.write([old] * 8 + [new] * 8)] == [old] * 8
+        store.close()
+    assert requests == [(16, 8), (8, 8), (8, 0)]
 
 
 def test_the_error_of_a_query_says_what_it_means(server: Server, store: InfluxStore) -> None:
