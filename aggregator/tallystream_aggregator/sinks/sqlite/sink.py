@@ -88,6 +88,7 @@ class LocalStore:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._reading: sqlite3.Connection | None = None
+        self._file_read: tuple[int, int] | None = None
 
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
@@ -174,6 +175,9 @@ class LocalStore:
     def close(self) -> None:
         """Close the file. It is safe to call this again."""
         self._close_writing()
+        self._close_reading()
+
+    def _close_reading(self) -> None:
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -207,8 +211,10 @@ class LocalStore:
 
     def _rows(self, kind: Any, query: str, values: tuple[object, ...]) -> list[Any]:
         with translated_errors(self._path):
+            if _identity(self._path) != self._file_read:
+                self._close_reading()  # as in `_open`: nobody writes to the file that is open
             if self._reading is None:
-                self._reading = open_existing(self._path)
+                self._file_read, self._reading = _identity(self._path), open_existing(self._path)
                 if self._reading is None:
                     return []
             # SQLite checks no type: a damaged file may have anything anywhere.

@@ -118,6 +118,20 @@ def test_a_store_that_was_deleted_is_created_again(tmp_path: Path) -> None:
     assert _hours(path, "both") == [2, 3, 4]
 
 
+def test_a_reader_reads_the_file_of_that_name(tmp_path: Path) -> None:
+    """Also if it was replaced while the reader has it open, as by a writer after a deletion."""
+    path = tmp_path / "store.db"
+    LocalStore(path, retention_ms=0).write([_point("before", 1)])
+    reader = LocalStore(path)
+    assert reader.measurements() == ["before"]
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert reader.measurements() == []
+    LocalStore(path, retention_ms=0).write([_point("after", 2)])
+    assert reader.measurements() == ["after"]
+    reader.close()
+
+
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Its new series are rolled back, too. The next write is complete."""
     path = tmp_path / "store.db"
