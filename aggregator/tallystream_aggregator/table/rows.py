@@ -25,7 +25,7 @@ from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.layouts import Layout, Layouts
@@ -184,7 +184,12 @@ class RowRecords:
 
     def pop(self) -> list[TableRecord]:
         """Return the records, and clear the list."""
-        rows = [self._row(life, part, value) for (life, part), value in self._changed.items()]
+        several = {life for life, _ in self._changed if len(life.parts) > 1}
+        of_parts = {life: _by_part(life) for life in several}
+        rows = [
+            self._row(life, part, value, of_parts[life].get(part, {}) if life in several else life.rows)
+            for (life, part), value in self._changed.items()
+        ]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
         found = [*rows, *sums]
         if self._deleted:  # which may have begun again
@@ -192,16 +197,13 @@ class RowRecords:
         self._deleted, self._changed, self._forgotten, self.bytes = [], {}, {}, 0
         return found
 
-    def _row(self, life: Life, part: int, value: bytes | None) -> TableRecord:
-        """Return the record of a part of a life. Its metrics are in the order of their numbers."""
+    def _row(self, life: Life, part: int, value: bytes | None, rows: Mapping[int, Row]) -> TableRecord:
+        """Return the record of a part of a life, which has `rows`. Its metrics are in the order of their numbers."""
         metrics, seq, block = self._state.metrics, life.parts.get(part, 0), life.blocks.get(part)
-        rows = life.rows
-        if len(life.parts) > 1:
-            rows = {number: row for number, row in rows.items() if row.part == part}
         content: bytes | msgspec.Raw
         layout = None if block is None else self._layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
-            rows = rows | self._layouts.block_rows(life, part)
+            rows = {**rows, **self._layouts.block_rows(life, part)}
             layout = None
         if layout is None or block is None:
             numbers = sorted(rows)
@@ -239,6 +241,14 @@ class RowRecords:
 
 def _life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
+
+
+def _by_part(life: Life) -> dict[int, dict[int, Row]]:
+    """Return the rows of a life by their part."""
+    found: dict[int, dict[int, Row]] = {}
+    for number, row in life.rows.items():
+        found.setdefault(row.part, {})[number] = row
+    return found
 
 
 def _life_row(life: Life, part: int) -> LifeRow:

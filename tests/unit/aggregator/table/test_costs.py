@@ -209,6 +209,17 @@ def test_a_metric_costs_the_same_whatever_parts_its_life_has(*, known: bool) -> 
     assert_same(more - few, more_many - many)
 
 
+def test_a_part_of_a_life_that_moves_costs_the_same_whatever_parts_it_has() -> None:
+    """Each part of a life that is read from another partition is written again, with its own metrics."""
+
+    def cost(parts: int) -> int:
+        of_parts = [snapshot(1, f"a{n}").replace(b'"part": 0', b'"part": %d' % n) for n in range(parts)]
+        table = table_of(record(n, value) for n, value in enumerate(of_parts))
+        return work(table, record(NEXT, snapshot(1, "a0", seq=2), partition=1))
+
+    assert_same(cost(FEW) * MANY // FEW, cost(MANY))
+
+
 def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
     """It is found again among the lives that have the metric."""
 
