@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -130,13 +131,15 @@ class HttpServer(ThreadingHTTPServer):
         option: str = "--http-port",
     ) -> None:
         self._paths, self._other, self._hosts = paths, other, AllowedHosts(address)
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             super().__init__((address, port), _Handler)
         except (OSError, OverflowError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             remedy = f"it can't be listened on at {address} ({reason}): give another port, or 0 for a free one"
             raise ConfigError(option, port, remedy) from error
-        self.address, self.port = address, self.server_address[1]
+        self.port = self.server_address[1]
+        self.url = f"http://[{address}]:{self.port}" if ":" in address else f"http://{address}:{self.port}"
         # A close takes up to a tenth of a second.
         self._thread = Thread(target=self.serve_forever, args=(0.1,), name="tallystream-http", daemon=True)
         self._thread.start()

@@ -117,7 +117,7 @@ class Health:
             paths = {"/metrics": self.metrics, "/healthz": self.healthz, "/readyz": self.readyz}
             self._server = HttpServer(paths, address=self._settings.address, port=self._settings.port)
             self.port = self._server.port
-            log.info("health is on http://%s:%d/metrics, /healthz and /readyz", self._server.address, self.port)
+            log.info("health is on %s/metrics, /healthz and /readyz", self._server.url)
         return self
 
     def __exit__(self, *_: object) -> None:

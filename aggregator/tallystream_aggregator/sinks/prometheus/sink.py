@@ -66,7 +66,7 @@ class PrometheusSink:
         if self._server is None:
             paths = {"/metrics": self.metrics}
             self._server = HttpServer(paths, address=self._address, port=self._wanted_port, option="--store")
-            log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
+            log.info("sums are served at %s/metrics", self._server.url)
 
     def write(self, points: Sequence[Point]) -> list[Refused]:
         """Keep the points in memory. Return those that are no sums."""

@@ -112,7 +112,7 @@ def serve(settings: CollectSettings, routes: Mapping[str, Callable[[str], Respon
         other=api.answer,
         option=settings.port_option,
     )
-    log.info("lag is served at http://%s:%d/metrics and /v1/groups", server.address, server.port)
+    log.info("lag is served at %s/metrics and /v1/groups", server.url)
     try:
         yield api
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import urllib.request
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_the_responses_follow_the_status_of_the_query() -> None:
         port = health.port
     with pytest.raises(ConnectionRefusedError):
         request(port, "/healthz")
+
+
+def test_a_server_listens_on_ipv6() -> None:
+    """As in a cluster that has nothing else. An address in a URL is in brackets."""
+    server = HttpServer({"/": lambda: Response(200, "text/plain", "here")}, address="::1", port=0)
+    try:
+        assert server.url == f"http://[::1]:{server.port}"
+        with urllib.request.urlopen(server.url, timeout=30) as answer:
+            assert answer.read() == b"here"
+    finally:
+        server.close()
 
 
 def test_the_health_of_a_command_includes_that_of_one_that_it_runs() -> None:
