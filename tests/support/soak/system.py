@@ -51,7 +51,9 @@ class Soak:
         often = {"log.retention.check.interval.ms": "5000", "log.cleaner.backoff.ms": "5000"}
         # Else its log cleaner takes half of the heap in one piece, which Java sometimes does not have.
         often["log.cleaner.dedupe.buffer.size"] = str(16 << 20)
-        self._broker = KafkaBroker(folder / "broker", heap_mb=256, properties=often)
+        # Java takes its heap as it first uses it, over hours, which looks like a leak.
+        heap = ("-Xms256m", "-XX:+AlwaysPreTouch")
+        self._broker = KafkaBroker(folder / "broker", heap_mb=256, java_options=heap, properties=often)
         self._store = StoreSettings("local", str(folder / "store" / "store.db"))
         self._kept_s = max(MIN_KEPT_S, length_s * KEPT)
         servers, cli, days = self._broker.bootstrap_servers, "tallystream_cli.main", str(self._kept_s / 86_400)
