@@ -98,12 +98,18 @@ def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
     return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
 
 
-def take(steps: Iterable[Ends], tables: Tables, chance: random.Random, broken: float) -> None:
-    """Take the steps. Before this share of them the table begins again. No count falls unless a record removes it."""
+def take(steps: Iterable[Ends], tables: Tables, chance: random.Random, broken: float) -> list[TopicRecord]:
+    """Take the steps, and return the records in the order in which they were read.
+
+    Before this share of the steps the table begins again. No count falls unless a record removes it.
+    """
+    found = []
     for ends in steps:
         while chance.random() < broken:
             tables.begin_again(from_rows=chance.random() < 0.5)
         before = dict(tables.sums)
         read = tables.step(ends)
+        found += read
         if not any(map(may_lower_counts, read)):
             require_no_fall(before, tables.sums)
+    return found

@@ -42,6 +42,11 @@ def may_lower_counts(record: TopicRecord) -> bool:
     return record.value is None or b'"forget"' in record.value
 
 
+def forgets_metrics(record: TopicRecord) -> bool:
+    """Return whether a record is a forget record of a metric."""
+    return record.value is not None and b'"forget"' in record.value and b'"metric"' in record.value
+
+
 def sketch(chance: random.Random, count: int) -> dict[str, Any]:
     """Return a sketch of `count` values in the format of docs/sketches.md: zeros, and buckets of each sign."""
     zeros = chance.choice([0, count // 2, count])

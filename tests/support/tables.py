@@ -15,6 +15,7 @@ from typing import Any
 
 from support.kept import require_as_new
 from support.replayed import TopicRecord, fields_of
+from support.schedules import forgets_metrics
 from support.simulation.checkpoints import Batch
 from support.steps import apply, records_of
 from tallystream_aggregator.table import Changes, State, Table, TableSettings, pack, storage, unpack
@@ -63,6 +64,7 @@ class Tables:
         self.events: Counter[EventId] = Counter()
         self.published: list[tuple[Any, bytes]] = []
         self.at: dict[int, int] = {}
+        self._steps: list[Ends] = []
         self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
         self._combiner = CombinerGroup()
@@ -86,6 +88,7 @@ class Tables:
         """Take a step up to these offsets, and return the records that it read, as they are applied."""
         records = self._between(self.at, ends)
         self.at |= {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
+        self._steps.append(dict(self.at))
         for table in self.tables:
             apply(table, records_of(records))
             self._publish(table.outputs())
@@ -99,13 +102,20 @@ class Tables:
         return records
 
     def begin_again(self, *, from_rows: bool = False) -> None:
-        """Lose the tables. Load their state, or else their rows, and read again up to the last step, in silence."""
+        """Lose the tables. Load their state, or else their rows, and read again up to the last step, in silence.
+
+        If a record forgets a metric, it is in the same steps: forgotten sums may depend on the order (docs/table.md).
+        """
         counted = [state.records for state in self.states]
         self._shards = [self._loaded(shard, from_rows=from_rows) for shard in range(len(self._shards))]
+        is_ordered = any(map(forgets_metrics, self._between({}, self.at)))
         for table in self.tables:
             offsets = table.state.offsets
             begin = {partition: offsets.get(f"metrics:{partition}", -1) + 1 for partition in self.at}
-            apply(table, records_of(self._between(begin, self.at)))
+            for ends in self._steps if is_ordered else [self.at]:
+                if records := self._between(begin, ends):
+                    apply(table, records_of(records))
+                    begin |= ends
             table.outputs()
         assert [state.records for state in self.states] == counted
 

@@ -201,5 +201,5 @@ def test_a_table_without_tags_that_begins_again_equals_the_replay(
     """From its state or its rows, in several shards, whose sums are combined."""
     records = play_tagged(schedule, shards)
     tables = new_tables(records, UNLIMITED, shards, chance, sum_tags=sum_tags(without))
-    take(divide(records, sizes), tables, chance, broken=0.3)
-    require_equal(tables, replay(records, shards=shards, **UNLIMITED, **without))  # type: ignore[arg-type]
+    read = take(divide(records, sizes), tables, chance, broken=0.3)
+    require_equal(tables, replay(read, shards=shards, **UNLIMITED, **without))  # type: ignore[arg-type]
