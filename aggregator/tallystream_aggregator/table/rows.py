@@ -184,10 +184,9 @@ class RowRecords:
 
     def pop(self) -> list[TableRecord]:
         """Return the records, and clear the list."""
-        several = {life for life, _ in self._changed if len(life.parts) > 1}
-        of_parts = {life: _by_part(life) for life in several}
+        of_parts = {life: _by_part(life) for life in {life for life, _ in self._changed} if len(life.parts) > 1}
         rows = [
-            self._row(life, part, value, of_parts[life].get(part, {}) if life in several else life.rows)
+            self._row(life, part, value, of_parts[life].get(part, {}) if life in of_parts else life.rows)
             for (life, part), value in self._changed.items()
         ]
         sums = [_forgotten_row(self._state, *one) for one in sorted(self._forgotten.items())]
