@@ -131,7 +131,7 @@ class Shippers:
 def _stored(store: StoreSettings) -> dict[str, int]:
     """Return the newest count of each sum in a store."""
     try:
-        found = content(store, NAME, ["count"])
+        found = content(store, NAME, ["count"], newest=True)
     except SinkUnavailableError:
         return {}
     return {dict(tags)["part"]: int(points[max(points)]["count"]) for tags, points in found.items()}
