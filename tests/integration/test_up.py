@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -195,15 +194,3 @@ def test_a_killed_supervisor_and_ctrl_c_leave_no_process(tmp_path: Path) -> None
         assert process.wait(LIMIT_S) == 0
         assert (data / "output").read_text().count(" stopping\n") == 1
         assert "Traceback" not in (data / "output").read_text()
-
-
-@pytest.mark.parametrize("option", ["--broker-port", "--page-port"])
-def test_a_port_in_use_is_a_clear_error(tmp_path: Path, option: str) -> None:
-    """A port that is in use is an error with the option and the port, exit code 2, and nothing is started."""
-    other = {"--broker-port": "--page-port", "--page-port": "--broker-port"}[option]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        done = run("up", "--data", str(tmp_path / "data"), option, str(port), other, "0")
-    assert done.returncode == 2
-    assert f"{option}: {port} can't be used; it can't be opened" in done.stderr
-    assert processes(tmp_path / "data") == []

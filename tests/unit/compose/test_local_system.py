@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tallystream.errors import TallystreamError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import FOLDER_ENV, ComponentState, SystemState
 from tallystream_cli.local.supervisor import Command
@@ -108,6 +109,17 @@ def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert (state_file.read(file), state_file.running(file)) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["broker", "page"])
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    """The error has the option and the port, and nothing is started."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        system = LocalSystem(tmp_path, say=lambda _: None, **{f"{name}_port": port})
+        with pytest.raises(ConfigError, match=f"--{name}-port: {port} can't be used; it can't be opened"):
+            system.start()
+    assert {one.state for one in system.watched} == {"waiting"}
 
 
 def test_a_system_runs_while_its_process_has_the_lock(tmp_path: Path) -> None:
