@@ -1,4 +1,4 @@
-"""The Kafka reporter with a real broker: acknowledgements, outages, forks and threads."""
+"""The Kafka reporter with a real broker: acknowledgements, outages and threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support.interpreter import run_program
 from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
@@ -145,34 +144,3 @@ def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> No
     snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert [s.seq for s in snapshots] == list(range(1, len(snapshots) + 1))
     assert sum_of_lives(snapshots, "c") == 40
-
-
-PROGRAM = """
-    import multiprocessing, os
-    from tallystream import KafkaReporter, MetricRegistry
-    registry = MetricRegistry("orders")
-    counter = registry.counter("c")
-    servers, topic = os.environ["SERVERS"], os.environ["TOPIC"]
-    reporter = KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance="i", interval=60).start()
-    counter.inc(100)
-    assert reporter.report_now(timeout=60)
-    def work():
-        counter.inc(7)
-    children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
-    for child in children: child.start()
-    for child in children: child.join()
-    counter.inc(1)
-    if not os.fork():
-        counter.inc(1000)
-        assert reporter.report_now(timeout=60)
-        os.kill(os.getpid(), 9)
-    os.wait()
-"""
-
-
-def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
-    """A parent, three multiprocessing children, and a fork that is killed after a report: each is counted once."""
-    run_program(PROGRAM, environment={"SERVERS": broker.bootstrap_servers, "TOPIC": topic})
-    snapshots = read_snapshots(broker.bootstrap_servers, topic)
-    assert len({snapshot.life for snapshot in snapshots}) == 5
-    assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
