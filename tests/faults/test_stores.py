@@ -12,22 +12,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from support.aggregator import Aggregator
 from support.built import or_skip
 from support.exactness import assert_exact
-from support.faults import OUTAGE_S, PATIENCE, pause
+from support.faults import PATIENCE, pause
 from support.fleet import Fleet
-from support.health import ask
 from support.influxd import InfluxServer, find_or_build
 from support.kafka import committed, end_offsets, read_topic
-from support.levels import Readable, exposed, promised, samples
-from support.shipping import Sums, shipper
-from support.slow_store import SlowProxy, assert_points_wait_on_kafka, resident_mib
+from support.levels import Readable, promised
+from support.shipping import shipper
+from support.slow_store import SlowProxy, assert_points_wait_on_kafka
 from support.wait import wait_until
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -118,29 +116,3 @@ def test_a_write_takes_five_seconds(
     with SlowProxy(own_influxdb.url, 5.0) as proxy:
         rows, store = max(20_000, round(100_000 * SHARE)), influx_store(own_influxdb, proxy.url)
         assert_points_wait_on_kafka(broker, topics, tmp_path, store=store, proxy=proxy, rows=rows, slow=20_000)
-
-
-def test_the_latest_sums_are_not_shown_while_the_broker_is_down(tmp_path: Path) -> None:
-    """`/metrics` answers 503 from 30 s after the broker was last reached, and has the newest sums when it is back."""
-    rows, log = max(1000, round(1_000_000 * SHARE)), tmp_path / "ship.log"
-    with KafkaBroker(tmp_path / "broker") as broker:
-        topics = Topics("latest-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
-        wanted = Sums(broker.bootstrap_servers, topics.agg)
-        wanted.publish(rows)
-        store = StoreSettings.parse("prometheus:0", env={})
-        with shipper(broker.bootstrap_servers, topics.prefix, tmp_path, store) as process:
-            wait_until(lambda: log.exists() and "sums are served at " in log.read_text(), 60, "the sink listens")
-            url = log.read_text().rpartition("sums are served at ")[2].split()[0]
-            read_s = wait_until(lambda: ask(url)[0] == 200, 600, "the sums are shown", poll=0.01)
-            print(f"{rows} rows read in {read_s:.1f} s, {rows / read_s:,.0f} a second")  # noqa: T201
-            assert samples(ask(url)[1]) == exposed(wanted.latest())
-            print(f"{resident_mib(process):.0f} MiB resident")  # noqa: T201
-            broker.kill()
-            hidden_s = wait_until(lambda: ask(url)[0] == 503, OUTAGE_S, "no sum is shown")
-            assert "the newest sums were last known " in ask(url)[1]
-            broker.start()
-            wanted.publish(100)
-            wait_until(lambda: ask(url)[0] == 200, OUTAGE_S, "sums are shown again", poll=0.01)
-            wait_until(lambda: samples(ask(url)[1]) == exposed(wanted.latest()), 30, "the newest are shown")
-            print(f"503 after {hidden_s:.1f} s without the broker")  # noqa: T201
