@@ -160,8 +160,6 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         down = run("down", "--data", str(data), timeout=LIMIT_S)
     assert down.returncode == 0, down.stderr
     assert processes(data) == []
-    assert run("status", "--data", str(data)).returncode == 1
-    assert run("down", "--data", str(data)).stdout.startswith("down: no system runs")
 
 
 def test_a_killed_supervisor_and_ctrl_c_leave_no_process(tmp_path: Path) -> None:
