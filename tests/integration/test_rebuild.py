@@ -26,11 +26,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_a_table_gets_more_shards_and_other_tags(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Verify agrees with the sums before and after, on one checkpoint. Sums that are no more are empty.
 
-    It is refused with too few partitions. An aggregator with other options is refused.
+    A rebuild is refused with too few partitions, and while another process has the lease. A stop changes nothing. An
+    aggregator with other options is refused.
     """
     topics, servers = Topics(topic_prefix), broker.bootstrap_servers
     create_topics(admin, topics)
@@ -59,6 +60,7 @@ def test_a_table_gets_more_shards_and_other_tags(
     with running_aggregator(servers, topic_prefix, tmp_path):
         assert_exact(broker, topics)
     assert tags_of_counts(servers, topics) == {"part"}
+    _require_waiting(servers, topic_prefix, tmp_path / "stopped.log", monkeypatch)
     again = run("rebuild", *options, "--shards", "3")
     assert "the table had 3 shards, sums with all tags; it has 3 shards, sums with all tags now" in again.stdout
     fewer = run("rebuild", *options, "--shards", "2")
@@ -72,32 +74,19 @@ def test_a_table_gets_more_shards_and_other_tags(
     assert tags_of_counts(servers, topics) == set()
 
 
-def test_a_rebuild_waits_for_the_lease_and_a_stop_changes_nothing(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is refused while another process has the lease. A stop says that the table is as it was."""
-    topics, servers = Topics(topic_prefix), broker.bootstrap_servers
-    create_topics(admin, topics, shards=2)
-    create_topics(admin, topics, shards=2, only=[topics.shards])
-    options = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
-    fleet = Fleet(servers, topics.metrics, seed=15)
-    fleet.publish(300)
-    with running_aggregator(servers, topic_prefix, tmp_path):
-        assert_exact(broker, topics)
-    with closing(Lease(topics.ledger, {"bootstrap.servers": servers}, prefix=topic_prefix)) as lease:
+def _require_waiting(servers: str, prefix: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Require that a rebuild waits while another process has the lease, and ends by a stop."""
+    with closing(Lease(Topics(prefix).ledger, {"bootstrap.servers": servers}, prefix=prefix)) as lease:
         lease.wait(stopped=lambda: False)
         monkeypatch.setattr("tallystream_aggregator.jobs.rebuild.WAIT_S", 1.0)
-        settings = RebuildSettings(Cluster(servers, topic_prefix), shards=2)
+        settings = RebuildSettings(Cluster(servers, prefix), shards=3)
         with pytest.raises(LeaseError, match="an aggregator is active"):
             rebuild(settings, print, StopRequest())
-        log = tmp_path / "stopped.log"
-        with running(log, "rebuild", *options, "--shards", "2") as stopped:
+        options = ("--bootstrap-servers", servers, "--topic-prefix", prefix)
+        with running(log, "rebuild", *options, "--shards", "3") as stopped:
             wait_until(lambda: "waiting for the lease" in log.read_text(), 60, "it waits", poll=0.01)
         assert stopped.returncode == 130
         assert "stopped: the table is as it was\n" in log.read_text()
-    fleet.publish(100)
-    with running_aggregator(servers, topic_prefix, tmp_path):
-        assert_exact(broker, topics)
 
 
 def add_partitions(admin: AdminClient, topics: Topics, number: int) -> None:
