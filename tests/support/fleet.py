@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
+from support.history import Line, Truth
 from tallystream.ulid import new_ulid
 
 HOUR_MS = 3_600_000
@@ -37,47 +38,30 @@ class Entry(NamedTuple):
     seq: int
     counter: int | None
 
+    def line(self) -> Line:
+        """Return what support/history.py reads of it."""
+        if self.counter is None:
+            return {"instance": self.instance}
+        counted = {"life": self.life, "part": self.part, "sum": str(self.part), "count": self.counter}
+        return {"instance": self.instance, **counted}
+
 
 @dataclass
 class Journal:
-    """The acknowledged records by (partition, offset), and the errors of those that were not acknowledged."""
+    """The acknowledged records by (partition, offset), and the errors of those that were not acknowledged.
 
-    valid: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    The valid ones are lines of support/history.py.
+    """
+
+    valid: dict[tuple[int, int], Line] = field(default_factory=dict)
     malformed: set[tuple[int, int]] = field(default_factory=set)
-    acknowledged_at: dict[tuple[int, int], float] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
-    def lines(self) -> list[dict[str, Any]]:
-        """Return the valid records as support/history.py reads them."""
-        return [
-            {
-                "at": self.acknowledged_at[partition, offset],
-                "partition": partition,
-                "offset": offset,
-                "instance": entry.instance,
-                **({} if entry.counter is None else _counted(entry)),
-            }
-            for (partition, offset), entry in sorted(self.valid.items())
-        ]
-
     def totals(self) -> dict[str, int]:
-        """Return the sum of each part: the counts with the highest seq of all lives since the last tombstone."""
-        newest: dict[tuple[str, str, int], int] = {}
-        counts: dict[tuple[str, str, int], int] = {}
-        for _, entry in sorted(self.valid.items()):
-            row = (entry.instance, entry.life, entry.part)
-            if entry.counter is None:
-                counts = {other: count for other, count in counts.items() if other[0] != entry.instance}
-            elif entry.seq > newest.get(row, 0):
-                newest[row], counts[row] = entry.seq, entry.counter
-        totals = Counter({str(part): 0 for _, _, part in newest})
-        for (_, _, part), count in counts.items():
-            totals[str(part)] += count
-        return dict(totals)
-
-
-def _counted(entry: Entry) -> dict[str, Any]:
-    return {"life": entry.life, "part": entry.part, "sum": str(entry.part), "count": entry.counter}
+        """Return the sum of each part: the highest counts of all lives since the last tombstone."""
+        truth = Truth(list(self.valid.values()))
+        truth.advance()
+        return dict(truth.sums)
 
 
 @dataclass
@@ -210,11 +194,11 @@ class Fleet:
                 self.journal.errors.append(str(error))
                 return
             position = (message.partition(), message.offset())
-            self.journal.acknowledged_at[position] = time.time()
             if entry is None or malformed:
                 self.journal.malformed.add(position)
             if entry is not None:
-                self.journal.valid[position] = entry
+                place = {"at": time.time(), "partition": position[0], "offset": position[1]}
+                self.journal.valid[position] = place | entry.line()
 
         self._producer.produce(self._topic, key=key, value=value, on_delivery=acknowledged)
         self._producer.poll(0)

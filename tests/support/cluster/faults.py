@@ -69,7 +69,7 @@ def cluster_faults(
         *of_rows(topics, load.seen[topics.table], load.seen_at[topics.table]),
         *shippers.seen,
     ]
-    assert violations(journal.lines(), lines, OUTAGE_S, [topics.agg, topics.table, *stores]) == []
+    assert violations([*journal.valid.values()], lines, OUTAGE_S, [topics.agg, topics.table, *stores]) == []
 
 
 def _cause(cluster: KafkaCluster, topics: Topics, aggregator: Aggregator, kind: str, seconds: float) -> None:
