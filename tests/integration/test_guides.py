@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import run
 from support.examples import topic_sums
@@ -27,58 +25,12 @@ from tallystream_cli.servers.process import free_port, spawn
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-TALLYSTREAM = [sys.executable, "-m", "tallystream_cli.main"]
-
 
 def execute(words: list[str], folder: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a folder."""
     return subprocess.run(
         words, cwd=folder, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=300, check=False
     )
-
-
-def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: AdminClient, tmp_path: Path) -> None:
-    """A group without members that commits nothing is ERR, its partition STOP: in the table, as exit code, by HTTP."""
-    topic, group, port, store = "burrow-orders", "billing", free_port(), f"local:{tmp_path / 'lag.db'}"
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for number in range(100):
-        producer.produce(topic, str(number))
-    assert producer.flush(30) == 0
-    own = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, **own})
-    consumer.subscribe([topic])
-    read = consumer.consume(30, timeout=60)
-    consumer.commit(read[-1], asynchronous=False)
-    consumer.close()
-
-    given = {"localhost:9092": broker.bootstrap_servers, "local:lag.db": store, "60": "20", "9402": str(port)}
-    printed = [[given.get(word, word) for word in words] for words in commands("burrow")]
-    collect, show_all, show_one, curl, generate = [
-        [*TALLYSTREAM, *words[1:]] if words[0] == "tallystream" else words for words in printed
-    ]
-    log = tmp_path / "collect.log"
-    process = spawn(collect, log)
-    try:
-
-        def has_stopped() -> bool:
-            assert process.poll() is None, log.read_text()
-            return f"{group} ERR" in " ".join(execute(show_all, tmp_path).stdout.split())
-
-        wait_until(has_stopped, 180, "the group is in error", poll=1)
-        shown = execute(show_one, tmp_path)
-        assert shown.returncode == 2, shown.stdout
-        assert f"{topic}/0 STOP 70" in " ".join(shown.stdout.split())
-        url = curl[1].replace("9402", str(port))
-        (found,) = json.loads(execute([curl[0], "-sS", url], tmp_path).stdout)["groups"]
-        assert (found["status"], found["lag"]) == ("ERR", 70)
-        assert [one["status"] for one in found["partitions"]] == ["STOP"]
-    finally:
-        code = end(process, log, 60)
-    assert code == 0
-    done = execute(generate, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "TallystreamLagStatus" in (tmp_path / "grafana" / "rules" / "tallystream.rules.yaml").read_text()
 
 
 def test_the_programs_as_coming_from_dropwizard(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tallystream_cli.influx_tokens import PERMISSIONS
 from tallystream_dashboards.grafana.generate import alert_rules
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("install", "runbook", "upgrade", "deploy", "configuration")
+PAGES = ("install", "runbook", "upgrade", "deploy", "configuration", "guides/burrow")
 RUNNING = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
@@ -30,6 +30,7 @@ def lines(page: str) -> list[str]:
     blocks = re.findall(
         r"^(?: {4}|ExecStart=)(?:[\w/]+/)?(?:[A-Z_]+=\S+ )*(?:[\w/]+/)?(tallystream [a-z].*)$", text, re.MULTILINE
     )
+    blocks += re.findall(r"^(tallystream .*)$", "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)), re.MULTILINE)
     return [re.split(r"\s+#", line)[0] for line in [*blocks, *re.findall(r"`(tallystream [a-z][^`]*)`", text)]]
 
 
