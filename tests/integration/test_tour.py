@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from support.commands import run
+from support.commands import run, shown
 from support.example_servers import WebServer, pool_of, start_worker
 from support.examples import System
 from support.guides import ROOT, blocks, commands
@@ -47,9 +47,7 @@ class Tour(System):
 
     def shown(self, *words: str) -> list[dict[str, Any]]:
         """Return the objects that a command prints."""
-        done = run(*words, "--json", folder=self.folder)
-        assert done.returncode != 2 or done.stdout, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return shown(self.folder, *words)
 
     def sum(self, app: str, name: str) -> int:
         """Return the sum of an app over all tags."""
@@ -133,8 +131,8 @@ def test_first_steps(tour: Tour) -> None:
     both = [tour.start("python", tour.folder / "orders.py") for _ in range(2)]
     tour.run("python", tour.folder / "orders.py")
     assert [one.wait(60) for one in both] == [0, 0]
-    (shown,) = tour.shown("sums", "orders.*", "--wait", "60")
-    assert (shown["app"], shown["name"], shown["type"]) == ("shop", "orders.placed", "counter")
+    (found,) = tour.shown("sums", "orders.*", "--wait", "60")
+    assert (found["app"], found["name"], found["type"]) == ("shop", "orders.placed", "counter")
     tour.wait_for("shop", "orders.placed", 3000)
     tour.assert_counted(3000, "shop/orders.placed")
     tour.assert_ended("shop")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from support.processes import end
+from tallystream.errors import ConfigError
 from tallystream_cli import main
 from tallystream_cli.servers.process import spawn
+from tallystream_dashboards.exit_codes import UNUSABLE
 
 WITHOUT_SPARK = Path(__file__).with_name("without_spark.py")
 USE_SPARK = {"aggregate", "up", "demo"}
@@ -79,6 +84,18 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         main.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
+
+
+def shown(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Return the objects that a command prints which reads a store, in a folder. None of its settings is wrong.
+
+    It runs in this process: a test that waits for a number would start many.
+    """
+    with chdir(folder):
+        done = CliRunner().invoke(main.app, [*arguments, "--json"])
+    assert not isinstance(done.exception, ConfigError), done.exception
+    assert done.exit_code != UNUSABLE or done.stdout, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def uv(*arguments: str | Path) -> str:
