@@ -14,7 +14,7 @@ from support.doctor import doctor
 from support.stores import Influx, content, influx_bucket
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_cli import influx_tokens
-from tallystream_cli.doctor import broker
+from tallystream_cli.doctor.broker import fetch
 from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -46,15 +46,14 @@ def test_nothing_is_created(tmp_path: Path) -> None:
     assert result.lines["transactions"].status == "ok"
 
 
-def test_a_slow_broker_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_broker_is_waited_for(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that takes seven seconds for an answer, as a busy one does for its first group, is no failure."""
-    with KafkaBroker(tmp_path) as server:
-        process = psutil.Process(server.pid)
-        monkeypatch.setattr(broker, "check_login", lambda *_, **__: process.suspend())
-        timer = threading.Timer(7, process.resume)
-        timer.start()
-        found = broker.fetch({"bootstrap.servers": server.bootstrap_servers}, Topics(), "doctor")
-        timer.join()
+    process = psutil.Process(broker.pid)
+    monkeypatch.setattr("tallystream_cli.doctor.broker.check_login", lambda *_, **__: process.suspend())
+    timer = threading.Timer(7, process.resume)
+    timer.start()
+    found = fetch({"bootstrap.servers": broker.bootstrap_servers}, Topics(), "doctor")
+    timer.join()
     assert (found.number, found.transactions) == (1, "")
 
 
