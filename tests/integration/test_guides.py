@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.aggregator import running_aggregator
 from support.commands import run
 from support.examples import topic_sums
 from support.guides import ROOT, blocks, commands
@@ -18,7 +20,7 @@ from support.otlp_applications import find_javac
 from support.processes import end
 from support.wait import wait_until
 from tallystream_aggregator import java
-from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli.servers import jars
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port, spawn
@@ -50,34 +52,37 @@ def test_the_programs_as_coming_from_dropwizard(broker: KafkaBroker, topics: Top
     assert rows["order.handling"].count == 1
 
 
-def test_a_java_service(tmp_path: Path, collector_binary: Path) -> None:
-    """The printed program, run twice through the printed Collector, is summed over both runs."""
+def test_a_java_service(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, collector_binary: Path
+) -> None:
+    """The printed program, run twice through the printed Collector, is summed over both runs.
+
+    The aggregator has the topic of the printed `up`, which test_up.py starts.
+    """
     if find_javac() is None:
         pytest.skip("there is no javac: install a JDK, for example the package openjdk-17-jdk-headless")
-    up, collect, service, show = commands("java-service")
-    address = f"127.0.0.1:{free_port()}"
-    started = run(*up[1:], "--broker-port", "0", "--page-port", "0", timeout=600, folder=tmp_path)
-    try:
-        assert started.returncode == 0, started.stderr
-        system = json.loads((tmp_path / ".tallystream" / "system.json").read_bytes())
-        env = {
-            "TALLYSTREAM_BOOTSTRAP_SERVERS": system["bootstrap_servers"],
-            "OTLP_ADDRESS": address,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
-            "CLASSPATH": ":".join(map(str, jars.fetch("opentelemetry"))),
-        }
-        given = {"otelcol": str(collector_binary), "java": java.launcher()}
-        collect, service = (
-            [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
-            for words in (collect, service)
-        )
-        wanted = {"de": 1500, "fr": 500}
+    (*_, option, topic), collect, service, show = commands("java-service")
+    address, store = f"127.0.0.1:{free_port()}", ("--store", f"local:{tmp_path / 'store.db'}")
+    env = {
+        "TALLYSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "OTLP_ADDRESS": address,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
+        "CLASSPATH": ":".join(map(str, jars.fetch("opentelemetry"))),
+    }
+    given = {"otelcol": str(collector_binary), "java": java.launcher()}
+    collect, service = (
+        [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
+        for words in (collect, service)
+    )
+    wanted = {"de": 1500, "fr": 500}
 
-        def placed() -> dict[str, int | None]:
-            rows = latest_sums(system["bootstrap_servers"], "metrics-agg").values()
-            return {row.tags["country"]: row.count for row in rows if row.name == "orders.placed"}
+    def placed() -> dict[str, int | None]:
+        rows = latest_sums(broker.bootstrap_servers, topics.agg).values()
+        return {row.tags["country"]: row.count for row in rows if row.name == "orders.placed"}
 
-        log = tmp_path / "otelcol.log"
+    log = tmp_path / "otelcol.log"
+    admin.create_topics([NewTopic(topic, 1, 1, config=dict(policies(topics)[topics.metrics]))])[topic].result(30)
+    with running_aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, option, topic, *store):
         process = spawn(collect, log, env)
         try:
             wait_until(lambda: "Everything is ready" in log.read_text(), 60, "the Collector runs")
@@ -88,15 +93,12 @@ def test_a_java_service(tmp_path: Path, collector_binary: Path) -> None:
             wait_until(lambda: placed() == wanted, 120, "both runs are summed")
         finally:
             end(process, log, 60)
-        wait_until(lambda: is_shown(show, tmp_path), 60, "the sums are in the store", poll=0.5)
-    finally:
-        down = run("down", folder=tmp_path, timeout=400)
-    assert down.returncode == 0, down.stderr
+        wait_until(lambda: is_shown([*show, *store]), 60, "the sums are in the store", poll=0.5)
 
 
-def is_shown(show: list[str], folder: Path) -> bool:
+def is_shown(show: list[str]) -> bool:
     """Return whether the printed command shows the sums of both runs."""
-    lines = [line.split() for line in run(*show[1:], folder=folder).stdout.splitlines()]
+    lines = [line.split() for line in run(*show[1:]).stdout.splitlines()]
     counted = {tuple(words[2:5]) for words in lines if words[:2] == ["shop", "orders.placed"]}
     parts = {("country=de", "counter", "1,500"), ("country=fr", "counter", "500")}
     return counted == {("total", "of", "2"), *parts}
