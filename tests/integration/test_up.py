@@ -132,7 +132,6 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
     try:
         assert up.returncode == 0, up.stderr
         assert "page is up" in up.stderr
-        assert run("status", "--data", str(data)).returncode == 0
         with urllib.request.urlopen(system_record(data)["page_url"], timeout=30) as page:
             assert page.status == 200
         assert_topics_are_created_on_first_use(data)
@@ -147,7 +146,6 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         wait_for_lag(data)
         os.kill(component(data, "aggregate")["pid"], signal.SIGKILL)
         wait_until(lambda: component(data, "aggregate")["state"] != "up", 30, "the record has its death")
-        assert run("status", "--data", str(data)).returncode == 1
         wait_until(lambda: component(data, "aggregate")["state"] == "up", LIMIT_S, "the aggregator is up again")
         assert component(data, "aggregate")["restarts"] >= 1
         status = run("status", "--data", str(data))
