@@ -30,8 +30,10 @@ class Machine:
     def __init__(self, folder: Path, packages: list[Path]) -> None:
         self.folder = folder
         python = Path(sys._base_executable)  # the one without an environment
+        # Where no bytecode is written, each process would compile all that it imports again.
+        unset = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
         self.environment = {
-            **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}},
+            **{name: value for name, value in os.environ.items() if name not in unset},
             "PATH": f"{python.parent}:{os.environ['PATH']}",
             "PIP_NO_INDEX": "1",
             "PIP_NO_COMPILE": "1",  # most modules of PySpark and Streamlit are not imported here
