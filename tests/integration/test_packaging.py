@@ -39,16 +39,11 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def contents(wheel: Path) -> dict[str, bytes]:
-    """Return every file of a wheel."""
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def wheel_of(dist: Path, folder: str) -> dict[str, bytes]:
     """Return every file of the wheel of a distribution."""
     (wheel,) = dist.glob(f"{PACKAGES[folder]}-[0-9]*.whl")
-    return contents(wheel)
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def metadata_of(wheel: dict[str, bytes]) -> Message:
