@@ -22,11 +22,10 @@ FORWARDED = ("authorization", "content-type", "content-encoding", "accept")
 
 
 class Forwarded(NamedTuple):
-    """A request with its response: its path, the encoding, bytes and lines of its body, and the status."""
+    """A request with its response: its path, the encoding and the lines of its body, and the status."""
 
     path: str
     encoding: str
-    size: int
     lines: int
     status: int
 
@@ -58,7 +57,7 @@ class SlowProxy(HttpStub):
             status, kind, content = error.code, error.headers.get("Content-Type", ""), error.read()
         encoding = asked.headers.get("content-encoding", "")
         lines = sum(map(bool, (gzip.decompress(asked.body) if encoding == "gzip" else asked.body).splitlines()))
-        self.forwarded.append(Forwarded(asked.path.partition("?")[0], encoding, len(asked.body), lines, status))
+        self.forwarded.append(Forwarded(asked.path.partition("?")[0], encoding, lines, status))
         return Response(status, content, kind)
 
 
