@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,26 +57,17 @@ def snapshot(life: str, seq: int, metrics: list[dict[str, Any]]) -> bytes:
     return json.dumps({**head, "metrics": metrics}).encode()
 
 
-class _Sender:
-    """Appends one record at a time."""
+def append(producer: Producer, topic: str, key: bytes, value: bytes) -> tuple[int, int]:
+    """Append a record and return its partition and offset."""
+    places: list[tuple[int, int]] = []
 
-    def __init__(self, broker: KafkaBroker, topics: Topics) -> None:
-        self._topic = topics.metrics
-        self._producer = Producer(
-            {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 2 * LARGE, "log_level": 0}
-        )
+    def acknowledged(error: object, message: Any) -> None:
+        assert error is None, error
+        places.append((message.partition(), message.offset()))
 
-    def send(self, key: bytes, value: bytes) -> tuple[int, int]:
-        """Append a record and return its partition and offset."""
-        places: list[tuple[int, int]] = []
-
-        def acknowledged(error: object, message: Any) -> None:
-            assert error is None, error
-            places.append((message.partition(), message.offset()))
-
-        self._producer.produce(self._topic, key=key, value=value, on_delivery=acknowledged)
-        assert self._producer.flush(60) == 0
-        return places[0]
+    producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
+    assert producer.flush(60) == 0
+    return places[0]
 
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
@@ -213,18 +205,19 @@ def test_hostile_records_affect_no_other_sum(own_broker: tuple[KafkaBroker, Topi
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.incremental_alter_configs([resource])[resource].result(30)
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 10)
-    sender = _Sender(broker, topics)
+    options = {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 2 * LARGE, "log_level": 0}
+    send = partial(append, Producer(options), topics.metrics)
     fleet.publish(100)
-    large = sender.send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
+    large = send(b"large", b'{"name":"' + b"x" * LARGE + b'","value":1}')
     life = new_ulid(int(time.time() * 1000))
     beyond = set()
     for seq, first in enumerate(range(0, names, RECORD_METRICS), 1):
         metrics = [counter(1, f"n{number}") for number in range(first, min(names, first + RECORD_METRICS))]
-        position = sender.send(b"many", snapshot(life, seq, metrics))
+        position = send(b"many", snapshot(life, seq, metrics))
         if first + len(metrics) > 10_000:
             beyond.add(position)
     hostile = new_ulid(int(time.time() * 1000))
-    sender.send(b"hostile", snapshot(hostile, 1, [counter(3, name) for name in NAMES]))
+    send(b"hostile", snapshot(hostile, 1, [counter(3, name) for name in NAMES]))
     fleet.publish(100)
     with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path) as aggregator:
         aggregator.start().wait_ready()
