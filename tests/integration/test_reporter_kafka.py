@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
-from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -37,9 +36,7 @@ def sum_of_lives(snapshots: list[Snapshot], name: str) -> int:
 
 
 @pytest.fixture
-def topic(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> str:
-    topics = Topics(topic_prefix)
-    create_topics(admin, topics)
+def topic(topics: Topics) -> str:
     return topics.metrics
 
 
