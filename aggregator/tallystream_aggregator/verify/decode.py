@@ -1,6 +1,6 @@
 """What the replay reads of a record. The reader of records is the table's, and so are the classes of what it has read.
 
-Tests compare this reader with another one (tests/support/record_reader.py). What is made of a record is decided here.
+Tests compare this reader with another one (`table/test_record_reader.py`). What is made of a record is decided here.
 """
 
 from __future__ import annotations
