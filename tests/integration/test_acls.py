@@ -78,7 +78,7 @@ TOPICS = Topics()
 
 @pytest.fixture(scope="module")
 def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
-    """A broker with the ACLs; its first listener has no login, and allows everything."""
+    """A broker with the ACLs and the topics; its first listener has no login, and allows everything."""
     port = free_port()
     users = sorted({one.command.replace(" ", "-") for one in PERMISSIONS})
     passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
@@ -97,13 +97,14 @@ def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
         wanted = [binding for one in PERMISSIONS for binding in bindings(one)]
         for future in admin.create_acls(wanted).values():
             future.result(30)
-        yield AclBroker(broker, f"127.0.0.1:{port}")
+        found = AclBroker(broker, f"127.0.0.1:{port}")
+        create_topics(AdminClient(found.kafka("aggregate")), TOPICS)
+        yield found
 
 
 @pytest.fixture(scope="module")
 def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A count of 4711, reported and summed with the ACLs of both commands; returns the aggregator's errors."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
     registry = MetricRegistry("orders")
     registry.counter("records.processed").inc(4711)
     kafka = acl_broker.kafka("reporter")
@@ -118,7 +119,6 @@ def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> s
 
 def test_doctor_sees_what_its_user_may_describe(acl_broker: AclBroker) -> None:
     """With its own permissions it sees every topic, but no transaction: it may not use the transactional IDs."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
     assert doctor(env=acl_broker.env("aggregate")).lines["transactions"].status == "ok"
     own = doctor(env=acl_broker.env("doctor"))
     assert own.code == 0, own.failed
@@ -130,7 +130,6 @@ def test_doctor_sees_what_its_user_may_describe(acl_broker: AclBroker) -> None:
 
 def test_a_command_names_what_it_may_not_use(acl_broker: AclBroker, tmp_path: Path) -> None:
     """With the permissions of another command, the aggregator ends, and says of what it lacks one."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
     refused = run("aggregate", "--checkpoint", str(tmp_path / "checkpoint"), env=acl_broker.env("doctor"))
     assert refused.returncode == 1, refused.stderr
     assert "uthorization failed" in refused.stderr.splitlines()[-1]
@@ -138,7 +137,6 @@ def test_a_command_names_what_it_may_not_use(acl_broker: AclBroker, tmp_path: Pa
 
 def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
     """With the ACLs of a reporter only `metrics` can be written."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
     producer = Producer({**acl_broker.kafka("reporter"), "message.timeout.ms": 10_000})
     refused: list[str] = []
     for topic in (TOPICS.agg, TOPICS.table, TOPICS.events, TOPICS.ledger, TOPICS.dead):
