@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.base import Field, Point, PointReader
+from support.lag import Rounds
+from tallystream_aggregator.sinks.base import Point, PointReader
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION, create
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.data.stored import read_stored
@@ -89,33 +89,6 @@ def _insert(connection: sqlite3.Connection, measurement: bytes, value: bytes) ->
     for name, field in dict(fields).items():
         stored: Any = bytes([field]) if isinstance(field, bool) else field
         connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)", (*series, ts_ms, name, stored))
-
-
-def history() -> list[Point]:
-    """Return a minute of history: sums, an instance, and groups that go on, have stopped, and are gone."""
-    rounds, found = Rounds(), list[Point]()
-    for ago in range(60, -1, -10):
-        ts_ms, end = NOW_MS - ago * 1_000, 1_000 - ago
-        groups = [
-            group("billing", (end - 40, end), (None, 10)),
-            group("audit", (500, end), members=0),
-            group("tallystream-aggregator", (end - 7, end), topic="metrics"),
-            group("tallystream-shipper", (end, end), topic="metrics-agg"),
-            *([group("old", (5, 12), topic="old")] if ago > 30 else []),
-        ]
-        found += rounds.points(round_of(*groups), ts_ms)
-        sums: dict[str, Field] = {"lives": 1, "instances": 1, "retired": 0}
-        of = {"app": "billing", "topic": "orders"}
-        found.append(Point("billing.processed", {**of, "metric_type": "counter"}, {**sums, "count": end}, ts_ms))
-        for topic, at in (("orders", end), ("shop", end - 3)):
-            tags = {"app": "billing", "metric_type": "position", "topic": topic, "partition": "0"}
-            found.append(Point("billing.processed.position", tags, {**sums, "start": 0, "position": at}, ts_ms))
-        numbers: dict[str, Field] = {"ended": 1, "silent": 1, "lives": 1, "instances": 1, "retired": 0}
-        found.append(Point("tallystream.instances", {"app": "billing", "metric_type": "instances"}, numbers, ts_ms))
-        life: dict[str, Field] = {"count": end, "life": "01HF7YAT00AAAAAAAAAAAAAAAA"}
-        one = {"app": "billing", "metric_type": "counter", "instance": "billing-1"}
-        found.append(Point("instance:billing.processed", one, life, ts_ms))
-    return found
 
 
 def read_all(reader: PointReader) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import io
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
 from support.fuzzing import stores
-from support.fuzzing.stores import NOW_MS, empty_path, history
+from support.fuzzing.stores import NOW_MS, empty_path
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.http_server import AllowedHosts, HttpServer, Response, _Handler
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector.http_api import LagApi
 from tallystream_dashboards.page.server.access import AccessMiddleware
 from tallystream_dashboards.page.server.password import Attempts
 from tallystream_dashboards.store_api import routes
+
+STORE = Path(__file__).parents[2] / "releases" / "0.1" / "store.db"
+"""A local store with a minute of history: sums, an instance, and groups that go on, have stopped, and are gone."""
 
 
 class Connection(io.BytesIO):
@@ -56,9 +59,7 @@ class Server:
 @cache
 def _server() -> Server:
     path = empty_path().with_name("served.db")
-    store = LocalStore(path, clock=lambda: NOW_MS)
-    store.write(history())
-    store.close()
+    path.write_bytes(STORE.read_bytes())
     return Server(StoreSettings.parse(f"local:{path}"))
 
 
