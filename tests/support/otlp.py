@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections import Counter
@@ -16,9 +17,11 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from support.steps import Published, run
 from tallystream.record import bounds_tag
-from tallystream_aggregator.sums import VALUES
-from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.instances import INSTANCES
+from tallystream_aggregator.sums import VALUES, MetricId, Sum
+from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
 from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
 
 CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -200,11 +203,49 @@ class Fleet:
         self.records.append(Appended(partition, offset, timestamp_ms, self.chance.choice([None, b"\xff" * 16]), value))
 
 
-def apply(*values: bytes, key: bytes | None = None) -> Published:
-    """Return what the table makes of records, appended a second apart from the third second on."""
-    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
-    records = [Record(TOPIC, 0, n, BEGIN_MS + 3000 + 1000 * n, key, value) for n, value in enumerate(values)]
-    return run(table, records)
+def apply(
+    *values: bytes | tuple[bytes, bytes | None], table: Table | None = None, partitions: int = 1, **limits: int
+) -> Published:
+    """Return what a new table publishes of records: the newest sums, and all else. A value may have a key before it.
+
+    The records are appended a second apart from the third second on, and applied one after the other. Verify has the
+    same sums and events, as many dead letters of each record, and counts the same bytes of memory.
+    """
+    settings: dict[str, Any] = {"otlp_topics": (TOPIC,), **limits}
+    table, replay = table or Table(State(), TableSettings(**settings)), Replay(Settings(**settings))
+    published, newest = Published([], [], [], [], [], []), dict[MetricId, Sum]()
+    for record in _records(values, partitions):
+        step = run(table, [record])
+        refused = replay.apply(record.partition_name, record.timestamp_ms, record.key, record.value)
+        assert len(step.dead) == len(refused), (record.value, step.dead, refused)
+        newest |= {total.metric: total for total in (*step.totals, *step.instances)}
+        published.dead.extend(step.dead)
+        published.events.extend(step.events)
+        published.rows.extend(step.rows)
+    made: list[Any] = [*published.dead, *published.events, *published.rows]
+    for one in made:
+        json.loads(one.value() or b"{}")
+    events = [(one.kind, one.app, one.instance, one.life, one.ts, one.detail) for one in published.events]
+    assert sorted(events) == sorted(replay.noted.events), values
+    replayed = replay.sums()
+    assert len(newest) == len(replayed), values
+    for total in newest.values():
+        identity, fields, _ = parse(total.key(), total.value())
+        assert not unequal(fields, replayed[identity]), (identity, values)
+    (shard,) = replay._shards
+    assert {app or None: used for app, used in shard.room._bytes.items() if used} == table._rows.size._used
+    assert unpack(pack(table.state)) == table.state
+    return published._replace(
+        totals=[total for total in newest.values() if total.type != INSTANCES],
+        instances=[total for total in newest.values() if total.type == INSTANCES],
+    )
+
+
+def _records(values: Iterable[bytes | tuple[bytes, bytes | None]], partitions: int) -> list[Record]:
+    """Return records of these values, or keys and values, in the order in which the partitions are read."""
+    pairs = [one if isinstance(one, tuple) else (None, one) for one in values]
+    records = [Record(TOPIC, n % partitions, n, BEGIN_MS + 3000 + 1000 * n, *pair) for n, pair in enumerate(pairs)]
+    return sorted(records, key=lambda one: one.partition)
 
 
 def sums_of(changes: Published) -> Sums:
@@ -224,13 +265,3 @@ def named(kind: str, name: str, tags: Any) -> str:
 def buckets(*bounds: float) -> str:
     """Return how explicit buckets of the metric `t` with these bounds are named."""
     return f"buckets t bounds={bounds_tag(struct.pack(f'<{len(bounds)}d', *bounds))}"
-
-
-def verified(*values: bytes) -> tuple[Sums, list[str]]:
-    """Return the sums by verify's own reader, and its refusals."""
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    refused: list[str] = []
-    for n, value in enumerate(values):
-        refused += replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * n, None, value)
-    sums = replay.sums().items()
-    return {named(kind, name, tags): found for (_, kind, name, tags), found in sums if kind != "instances"}, refused

@@ -11,6 +11,7 @@ import msgspec
 from google.protobuf import json_format
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
+from support.otlp import apply as apply_otlp
 from support.replayed import TopicRecord, replay
 from support.runs import RULES, UNLIMITED, new_tables, require_equal
 from support.simulation.checkpoints import Batch
@@ -18,21 +19,19 @@ from support.steps import BEGIN_MS, FIRST, SECOND, run
 from tallystream.record import Sketch
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.otlp import decode as otlp
+from tallystream_aggregator.otlp import decode
 from tallystream_aggregator.otlp.identity import KnownResources
 from tallystream_aggregator.otlp.scopes import KnownScopes
 from tallystream_aggregator.shipping import tail
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.sinks.base import sift
 from tallystream_aggregator.stream import compaction, positions
-from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
-from tallystream_aggregator.table.combiners import CombinerGroup, decode
+from tallystream_aggregator.table import Record, Table, TableSettings, storage
+from tallystream_aggregator.table.combiners import CombinerGroup
+from tallystream_aggregator.table.combiners import decode as decode_sums
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.verify import published
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.sketches import number_of
 
 STEP_MS = 1_000
@@ -103,29 +102,8 @@ def otlp_records(data: bytes) -> None:
         except (json_format.ParseError, UnicodeError, RecursionError):
             pass
     for value in values:
-        _apply_otlp([value, value])
-
-
-def _apply_otlp(values: list[bytes]) -> None:
-    topic, settings = "otlp_metrics", TableSettings(otlp_topics=("otlp_metrics",))
-    table, verify = Table(State(), settings), Replay(Settings(otlp_topics=(topic,)))
-    sums: dict[Any, Any] = {}
-    with mock.patch.multiple(otlp, _scopes=KnownScopes(), _resources=KnownResources()):
-        for offset, value in enumerate(values):
-            at_ms = BEGIN_MS + 3_000 + offset * STEP_MS
-            changes = run(table, [Record(topic, 0, offset, at_ms, b"k", value)])
-            refused = verify.apply(f"{topic}:0", at_ms, b"k", value)
-            assert bool(changes.dead) == bool(refused)
-            made: list[Any] = [*changes.dead, *changes.events, *changes.rows]
-            for one in made:
-                json.loads(one.value() or b"{}")
-            found = [published.parse(total.key(), total.value()) for total in (*changes.totals, *changes.instances)]
-            sums |= {one.identity: one.fields for one in found}
-    assert unpack(pack(table.state)) == table.state
-    wanted = verify.sums()
-    assert sums.keys() == wanted.keys()
-    for identity, fields in sums.items():
-        assert not published.unequal(fields, wanted[identity])
+        with mock.patch.multiple(decode, _scopes=KnownScopes(), _resources=KnownResources()):
+            apply_otlp((b"k", value), (b"k", value))
 
 
 def rows(data: bytes) -> None:
@@ -183,7 +161,7 @@ def ledger_rows(data: bytes) -> None:
 
 def shard_sums(data: bytes) -> None:
     """Read the partial sums of a shard for a metric, and add them to those of another shard."""
-    found = decode(data)
+    found = decode_sums(data)
     combiner = CombinerGroup()
     combiner.update([found, msgspec.structs.replace(found, shard=found.shard + 1)])
     for total in combiner.changes():

@@ -21,6 +21,7 @@ from support.otlp import (
     TOPIC,
     Appended,
     Fleet,
+    apply,
     attributes,
     counter,
     encode,
@@ -32,9 +33,7 @@ from support.replayed import TopicRecord
 from support.steps import Published, run
 from support.tables import Tables, divide
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
 
 SETTINGS = TableSettings(otlp_topics=(TOPIC,))
@@ -109,7 +108,6 @@ def test_tables_that_begin_again_change_no_sum(seed: int, shards: int) -> None:
     assert not tables.dead
 
 
-APPEND_MS = BEGIN_NS // 1_000_000 + 3000
 DAY_NS = 86_400 * SECOND_NS
 TEXTS = ["", "\0", "n", "le", "é", "\U0001f600", "\ufeff", "x" * 128, "x" * 129, "x" * 512, "x" * 513, "x" * 1025]
 NUMBERS = [0, 1, 2, 5, 2**31 - 1, 2**32 - 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**31), -(2**63)]
@@ -208,38 +206,13 @@ def mutated(chance: random.Random) -> bytes:
     return bytes(value)
 
 
-def check(values: list[bytes], **limits: int) -> None:
-    """Apply records, and compare sums, refusals and events of the table and verify. All output is encoded."""
-    table = Table(State(), TableSettings(otlp_topics=(TOPIC,), **limits))
-    replay = Replay(Settings(otlp_topics=(TOPIC,), **limits))
-    sums: dict[Any, dict[str, Any]] = {}
-    events = []
-    for offset, value in enumerate(values):
-        changes = run(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)])
-        refused = replay.apply(f"{TOPIC}:0", APPEND_MS, None, value)
-        assert len(changes.dead) == len(refused), (value, changes.dead, refused)
-        events += [(one.kind, one.app, one.instance, one.life, one.ts, one.detail) for one in changes.events]
-        for letter in changes.dead:
-            json.loads(letter.value())
-        for row in changes.rows:
-            assert row.value()
-        published = [parse(total.key(), total.value()) for total in [*changes.totals, *changes.instances]]
-        sums |= {one.identity: one.fields for one in published}
-    assert unpack(pack(table.state)) == table.state
-    assert sorted(events) == sorted(replay.noted.events), values
-    replayed = replay.sums()
-    assert sums.keys() == replayed.keys(), values
-    for identity, fields in sums.items():
-        assert not unequal(fields, replayed[identity]), (identity, values)
-
-
 @examples(60)
 @given(st.integers(0, 2**63))
 def test_the_table_and_verify_read_the_same_of_any_record(seed: int) -> None:
     """Mutated records in protobuf and JSON: the same sums, numbers of dead letters and events, and no error."""
     chance = random.Random(seed)
-    check(
-        [mutated(chance) for _ in range(3)],
+    apply(
+        *(mutated(chance) for _ in range(3)),
         max_metrics=chance.choice([1, 3, 10_000]),
         max_table_bytes=chance.choice([5_000, 2**31]),
     )
@@ -279,103 +252,11 @@ def test_records_of_extremes(value: bytes) -> None:
 
     An attribute of the resource without a name, a name with an escape, a gauge with and without a start time.
     """
-    check([value])
-
-
-def _tagged(number_of_tags: int, **more: Any) -> dict[str, Any]:
-    return {f"tag-{tag}": "x" for tag in range(number_of_tags - len(more))} | more
-
-
-def _buckets_of(tags: dict[str, Any]) -> pb.Metric:
-    point = pb.HistogramDataPoint(
-        start_time_unix_nano=BEGIN_NS,
-        time_unix_nano=BEGIN_NS + SECOND_NS,
-        count=2,
-        bucket_counts=[1, 1],
-        explicit_bounds=[5],
-        attributes=attributes(**tags),
-    )
-    data = pb.Histogram(data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE)
-    return pb.Metric(name="h", histogram=data)
-
-
-def _histogram(count: int) -> pb.Metric:
-    point = pb.HistogramDataPoint(
-        start_time_unix_nano=BEGIN_NS, time_unix_nano=BEGIN_NS + SECOND_NS, count=count, sum=1.0
-    )
-    data = pb.Histogram(data_points=[point], aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE)
-    return pb.Metric(name="h", histogram=data)
-
-
-DAY_NS = 86_400 * SECOND_NS
-EDGES = {
-    "start 1": (counter("n", number(5, start_ns=1)), 0),
-    "no start": (counter("n", number(5, start_ns=0)), 1),
-    "a point twice": (counter("n", number(5), number(5)), 1),
-    "start in centuries": (counter("n", number(5, start_ns=2**63 - 1)), 1),
-    "start beyond 63 bits": (counter("n", number(5, start_ns=2**63)), 1),
-    "no time": (counter("n", number(5, time_ns=0)), 1),
-    "gauge without a start": (gauge("g", number(5, start_ns=0)), 0),
-    "a day ahead": (counter("n", number(5, time_ns=BEGIN_NS + DAY_NS)), 0),
-    "more than a day ahead": (counter("n", number(5, time_ns=BEGIN_NS + DAY_NS + 1_000_000)), 1),
-    "two points late": (counter("n", *[number(5, BEGIN_NS - DAY_NS, BEGIN_NS - DAY_NS)] * 2), 2),
-    "two starts ahead": (counter("n", *[number(5, start_ns=BEGIN_NS + DAY_NS + 1_000_000)] * 2), 2),
-    "32 tags": (counter("n", number(5, attributes=attributes(**_tagged(32)))), 0),
-    "33 tags": (counter("n", number(5, attributes=attributes(**_tagged(33)))), 1),
-    "buckets with 31 tags": (_buckets_of(_tagged(30)), 0),
-    "buckets with 32 tags": (_buckets_of(_tagged(32)), 1),
-    "buckets with a tag bounds": (_buckets_of({"bounds": "x"}), 1),
-    "largest count": (counter("n", number(2**63 - 1)), 0),
-    "count below 0": (counter("n", number(-1)), 1),
-    "largest count of a histogram": (_histogram(2**63 - 1), 0),
-    "count of a histogram beyond 63 bits": (_histogram(2**63), 1),
-    "largest gauge": (gauge("g", number(2**63 - 1)), 0),
-    "name of 512": (counter("n" * 512, number(5)), 0),
-    "name of 513": (counter("n" * 513, number(5)), 1),
-}
-
-
-@pytest.mark.parametrize(("metric", "refused"), EDGES.values(), ids=EDGES)
-def test_verify_refuses_what_the_table_refuses(metric: pb.Metric, refused: int) -> None:
-    """Each bound of a point is in the table and in verify, to the same number. Other metrics of the record count."""
-    resource = resource_metrics([metric, counter("other", number(7))], service__name="shop", service__instance__id="1")
-    value = encode(resource)
-    changes = run(Table(State(), SETTINGS), [Record(TOPIC, 0, 0, BEGIN_NS // 1_000_000, b"x", value)])
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    letters = replay.apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
-    assert (len(changes.dead), len(letters)) == (refused, refused)
-    wanted = {(total.metric[1], total.metric[2]): total.count for total in changes.totals}
-    found = {
-        (name, kind): fields.get("count") for (_, kind, name, _), fields in replay.sums().items() if kind != "instances"
-    }
-    assert found == wanted
-    assert wanted[("other", "counter")] == 7
-
-
-@pytest.mark.parametrize(
-    ("value", "refused"),
-    [
-        (encode(resource_metrics([counter("n", *[number(-1)] * 10)], service__name="a")), 10),
-        (encode(resource_metrics([counter("n", *[number(-1)] * 11)], service__name="a")), 11),
-        (encode(resource_metrics([counter("n", *[number(-1)] * 12)], service__name="a")), 11),
-    ],
-    ids=["10 letters", "11 letters", "12 letters"],
-)
-def test_verify_has_the_limits_of_a_record_that_the_table_has(value: bytes, refused: int) -> None:
-    """A record makes ten dead letters about single points, and one with the number of the others."""
-    record = Record(TOPIC, 0, 0, BEGIN_NS // 1_000_000, b"x", value)
-    letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
-    assert (len(run(Table(State(), SETTINGS), [record]).dead), len(letters)) == (refused, refused)
+    apply(value)
 
 
 @pytest.mark.parametrize(("resources", "refused"), [(114, 0), (115, 1)])
 def test_a_record_may_have_so_many_resources_whatever_was_read_before(resources: int, refused: int) -> None:
     """That the process knows the resource from another record does not change the limit, which verify has too."""
     known = encode(pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=[counter("n", number(1))])]))
-    records = [Record(TOPIC, 0, at, BEGIN_NS // 1_000_000, b"x", known) for at in (0, 1)]
-    value = encode(*[pb.ResourceMetrics()] * resources)
-    table = Table(State(), SETTINGS)
-    run(table, records)
-    after = run(table, [Record(TOPIC, 0, 2, BEGIN_NS // 1_000_000, b"x", value)])
-    letters = Replay(Settings(otlp_topics=(TOPIC,))).apply(f"{TOPIC}:0", BEGIN_NS // 1_000_000, b"x", value)
-    assert (len(after.dead), len(letters)) == (refused, refused)
+    assert len(apply(known, known, encode(*[pb.ResourceMetrics()] * resources)).dead) == refused

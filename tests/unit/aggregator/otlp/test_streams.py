@@ -29,7 +29,6 @@ from support.otlp import (
     number,
     resource_metrics,
     sums_of,
-    verified,
 )
 from support.steps import publish, run
 from tallystream.ulid import ulid_ms
@@ -39,9 +38,6 @@ from tallystream_aggregator.table.records.decode import Forget
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import parse, unequal
-from tallystream_aggregator.verify.replay import Replay
 
 LATER_NS = BEGIN_NS + 2 * SECOND_NS
 
@@ -53,7 +49,6 @@ def test_streams_of_two_scopes_are_added() -> None:
         resource_metrics([counter("n", number(3))], scope="two", **APP),
     )
     assert sums_of(apply(value)) == {"counter n": {"count": 8}}
-    assert verified(value)[0]["counter n"]["count"] == 8
 
 
 @pytest.mark.parametrize(("after_s", "states"), [(179, (2, 0, 0)), (180, (1, 0, 1))])
@@ -83,8 +78,6 @@ def test_of_two_points_with_one_time_the_higher_one_counts() -> None:
         changes = apply(*values)
         assert sums_of(changes) == {"counter n": {"count": total}}
         assert len(changes.dead) == letters
-        found, refused = verified(*values)
-        assert (found["counter n"]["count"], len(refused)) == (total, letters)
 
 
 @pytest.mark.parametrize(
@@ -102,27 +95,19 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
     So are those that people write, with or without a version and spaces.
     """
     value = encode(resource_metrics([counter("n", number(5)), counter("m", number(1))], **APP))
-    table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
-    run(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
-    changes = run(table, [Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", forget)])
+    changes = apply(value, (b"app-1", forget))
     assert changes.dead == []
-    assert sums_of(changes) == {"counter m": {"count": 0}}
-    changes = run(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)])
-    assert sums_of(changes) == {"counter n": {"count": 0}}
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for key, each in ((None, value), (b"app-1", forget), (b"app-1", None)):
-        assert replay.apply(f"{TOPIC}:0", BEGIN_MS, key, each) == []
-    assert {fields["count"] for fields in replay.sums().values() if "count" in fields} == {0}
+    assert sums_of(changes) == {"counter n": {"count": 5}, "counter m": {"count": 0}}
+    changes = apply(value, (b"app-1", forget), (b"app-1", None))
+    assert changes.dead == []
+    assert sums_of(changes) == {"counter n": {"count": 0}, "counter m": {"count": 0}}
 
 
 @pytest.mark.parametrize(
     ("one_ns", "other_ns"), [(-1, 2 * SECOND_NS + 5_000_000), (50_000_000, 40_000_000), (50_000_000, 70_000_000)]
 )
 def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart(one_ns: int, other_ns: int) -> None:
-    """Its start is after the time of its own point, or of the collection before, and is before or after other starts.
-
-    Verify agrees.
-    """
+    """Its start is after the time of its own point, or of the collection before, and before or after other starts."""
     first = [counter("a", number(1, BEGIN_NS + one_ns, BEGIN_NS))]
     second = [
         counter("a", number(2, BEGIN_NS + one_ns, LATER_NS)),
@@ -130,10 +115,6 @@ def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart(one_ns: int, 
     ]
     values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, second)]
     assert apply(*values).events == []
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for number_of, value in enumerate(values):
-        assert replay.apply(f"{TOPIC}:0", BEGIN_MS + 3000 + 1000 * number_of, None, value) == []
-    assert not replay.noted.events
 
 
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
@@ -151,10 +132,7 @@ def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
     ]
     values = [encode(resource_metrics(metrics, **APP)) for metrics in (first, late, restarted)]
     assert apply(*values[:2]).events == []
-    changes, replay = apply(*values), Replay(Settings(otlp_topics=(TOPIC,)))
-    for value, restarts in zip(values, (0, 0, 1), strict=True):
-        assert replay.apply(f"{TOPIC}:0", LATER_NS // 10**6, None, value) == []
-        assert len(replay.noted.events) == restarts
+    changes = apply(*values)
     assert [event.kind for event in changes.events] == ["restart"]
     assert sums_of(changes)["counter a"] == {"count": 3}
 
@@ -170,14 +148,8 @@ def test_many_streams_that_begin_with_a_record_are_one_restart_of_their_instance
         encode(resource("i", 0, 2, 4, 6), resource("j", 1, 3), resource("i", 8)),
         encode(resource("i", 10, 12)),
     ]
-    changes, replay = apply(*values), Replay(Settings(otlp_topics=(TOPIC,)))
-    for value in values:
-        assert replay.apply(f"{TOPIC}:0", APPEND_MS, None, value) == []
-    found = [(event.offset, event.instance, ulid_ms(event.life) - BEGIN_MS) for event in changes.events]
+    found = [(event.offset, event.instance, ulid_ms(event.life) - BEGIN_MS) for event in apply(*values).events]
     assert found == [(0, "i", 2000), (0, "j", 3000), (1, "i", 10_000)]
-    assert [event[:4] for event in replay.noted.events] == [
-        (event.kind, event.app, event.instance, event.life) for event in changes.events
-    ]
 
 
 APPEND_MS = BEGIN_NS // 1_000_000 + 60_000
@@ -209,26 +181,10 @@ def newest_sums(table: Table) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def summed(*values: bytes, partitions: int = 1) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the sums of records. They are those of verify, and those of a table that is made again from the rows.
-
-    The bytes that both count are the same.
-    """
-    records = [Record(TOPIC, n % partitions, n, APPEND_MS, None, value) for n, value in enumerate(values)]
+    """Return the sums of records. They are those of verify, and those of a table that is made again from the rows."""
     table, latest = Table(State(), SETTINGS), LatestRows()
-    for row in run(table, records).rows:
+    for row in apply(*values, table=table, partitions=partitions).rows:
         latest.add(row.key, row.value())
-    replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for one in sorted(records, key=lambda one: one.partition):
-        replay.apply(one.partition_name, one.timestamp_ms, one.key, one.value)
-    (shard,) = replay._shards
-    assert {app or None: used for app, used in shard.room._bytes.items() if used} == table._rows.size._used
-    table.publish_all()
-    totals = table.outputs().totals
-    replayed = replay.sums()
-    assert len(totals) == len(replayed)
-    for total in totals:
-        published = parse(total.key(), total.value())
-        assert not unequal(published.fields, replayed[published.identity])
     [state] = restore(latest).states
     found = newest_sums(table)
     assert newest_sums(Table(state, SETTINGS)) == found
