@@ -94,11 +94,10 @@ class Driver:
             generation = self._take()
             if generation is None:
                 continue
-            epochs = self._watch.epochs
             failure = self._run(generation)
             if failure is None:
                 return 0
-            if self._watch.epochs > epochs:
+            if self._watch.batch is not None:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0

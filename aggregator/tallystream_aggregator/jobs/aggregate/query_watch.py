@@ -67,10 +67,8 @@ class QueryWatch:
         self._committed: Positions = {}
         self._timer = ClockTimer()
         self._was_claimed, self._records = False, 0
-        self.epochs = 0
-        """How many have finished."""
         self.batch: int | None = None
-        """The last batch of the present query that has finished, None if none has."""
+        """The last epoch of the present query that has finished, None if none has. Spark calls it a batch."""
         self.stopped = False
         """Whether its epoch saw the request to stop, so it has stored everything that was published."""
         self.positions: Offsets = {}
@@ -94,7 +92,6 @@ class QueryWatch:
         if progress is None or progress["batchId"] == self.batch:
             return
         self.batch = progress["batchId"]
-        self.epochs += 1
         rows = rows_of(progress)
         self.stopped = bool(rows) and all(row.stopped for row in rows)
         self._health.progress.epoch(rows)

@@ -114,10 +114,14 @@ def test_what_is_published_updates_the_internal_metrics(internal_metrics: Intern
 
 
 def test_an_epoch_updates_the_internal_metrics(internal_metrics: InternalMetrics) -> None:
-    """Its steps and restarts are added up. Its time is divided into work and waiting."""
+    """The steps and restarts of all shards are added up. The time of the busiest one is work and waiting."""
     progress = Progress(internal_metrics)
+    rows = [
+        EpochRow(0, steps=40, restarts=1, seconds=60.0, waited_s=58.0, state_bytes=2000),
+        EpochRow(1, steps=60, seconds=59.0, waited_s=57.0, state_bytes=345),
+    ]
     for _ in range(2):
-        progress.epoch([EpochRow(0, steps=100, restarts=1, seconds=60.0, waited_s=57.0, state_bytes=2345)])
+        progress.epoch(rows)
     found = values(internal_metrics)
     wanted = {
         "tallystream_steps_total": 200,

@@ -42,7 +42,8 @@ class ScriptedSystem:
         self.generations: list[int] = []
         self.stop_files: list[bool] = []
         self.stop = StopRequest()
-        self.now = self.epochs = 0
+        self.now = 0
+        self.batch: int | None = None
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
         self.changes: list[Offsets] = []
@@ -55,7 +56,7 @@ class ScriptedSystem:
         self.generations.append(processor._run._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
-        self.epochs += len(self.generations) - 1 in self.finishes
+        self.batch = 0 if len(self.generations) - 1 in self.finishes else None
         self.stop_files.append(Path(processor._run._settings.stop_file).exists())
         if self._fails is None:
             self.stop.set()
@@ -94,7 +95,7 @@ class ScriptedSystem:
             raise self.changes_fail.pop()
         self.changes.append(row.end)
 
-    is_ready, is_done, batch = False, False, None
+    is_ready, is_done = False, False
 
     @property
     def positions(self) -> Offsets:
