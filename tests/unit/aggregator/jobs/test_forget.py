@@ -9,13 +9,12 @@ import pytest
 
 from support.simulation.broker import BEGIN_MS
 from support.simulation.checkpoints import Batch
-from support.simulation.client import SimulatedBroker
 from support.simulation.direct import TOPICS, Direct
 from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import NoMatchError, Plan, has_reached, plan
-from tallystream_aggregator.stream.broker import BrokerError, Chunk, Place
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -143,29 +142,3 @@ def test_it_waits_until_the_sums_of_every_shard_include_the_records() -> None:
     assert [has_reached(row(1, positions=one), ends) for one in ({}, behind, there)] == [False, False, True]
     of_shards: list[dict[str, Any]] = [{}, {"0": there}, {"0": there, "1": behind}, {"0": there, "1": there}]
     assert [has_reached(row(2, shards=one), ends) for one in of_shards] == [False, False, False, True]
-
-
-def test_an_outage_while_the_table_is_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source just has no records then. The command does not wait for ever."""
-    direct = table(1)
-    broker = direct.broker
-
-    def source(*, committed: bool) -> Any:
-        assert committed
-        opened = SimulatedBroker.source(broker, committed=committed)
-        reads = iter(range(5))
-
-        def read(*_: object) -> list[Chunk]:
-            assert next(reads, None) is not None
-            direct.fail = fail
-            return []
-
-        monkeypatch.setattr(opened, "read", read)
-        return opened
-
-    def fail(what: str) -> None:
-        raise BrokerError(f"{what}: no answer")
-
-    monkeypatch.setattr(broker, "source", source)
-    with pytest.raises(BrokerError, match="no answer"):
-        planned(direct, Forget(metric="n"))
