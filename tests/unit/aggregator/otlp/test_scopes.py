@@ -23,7 +23,7 @@ from support.steps import run
 from tallystream.record import Counter, Gauge
 from tallystream_aggregator.otlp import decode, identity, scopes
 from tallystream_aggregator.otlp.identity import KnownResources
-from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes, ScopePoints
+from tallystream_aggregator.otlp.scopes import KnownScopes, ScopePoints
 from tallystream_aggregator.otlp.wire import BYTES, fields_of
 from tallystream_aggregator.table import Record, State, Table, TableSettings, apply
 from tallystream_aggregator.table.state import pack
@@ -88,34 +88,60 @@ def test_the_same_points_as_without_a_memory(steps: list[tuple[list[pb.Metric], 
             check(known, one)
 
 
-def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third export of a process costs a fraction: neither the record nor its metrics are read one by one again."""
+DATA: dict[int, Any] = {1: {}}  # the points
+FIELDS: dict[int, Any] = {1: {2: {2: {5: DATA, 7: DATA}}}}
+"""The fields of a record whose content is a message again, down to the points."""
+
+
+def reversed_fields(message: bytes, inner: dict[int, Any]) -> bytes:
+    """Return a message with its fields in the reverse order. Those of one number stay in their order."""
+    parts = []
+    for field, kind, begin, end in fields_of(message, 0, len(message)):
+        content = message[begin:end]
+        if field in inner:
+            content = reversed_fields(content, inner[field])
+        parts.append((field, bytes([field << 3 | kind]) + (_size(len(content)) if kind == BYTES else b"") + content))
+    return b"".join(part for _, part in sorted(parts, key=lambda one: -one[0]))
+
+
+def _size(size: int) -> bytes:
+    return bytes([size]) if size < 0x80 else bytes([size & 0x7F | 0x80]) + _size(size >> 7)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_known_record_is_not_parsed(is_reversed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third export of a process costs a fraction: neither the record nor its metrics are read one by one again.
+
+    Also if it has the last field of each message first, as the Collector writes them.
+    """
 
     def export(value: int) -> bytes:
         times = BEGIN_NS, BEGIN_NS + value
-        one = resource_metrics(
-            [counter("n", number(value, *times)), gauge("g", number(value / 2, 0, times[1]))], service__name="shop"
-        )
+        found = [counter("n", number(value, *times, attributes=attributes(a=1))), counter("e")]
+        one = resource_metrics([*found, gauge("g", number(value / 2, 0, times[1]))], service__name="shop")
         one.schema_url = "https://example.org/1"
-        return encode(one, resource_metrics([counter("m", number(value, *times))]))
+        record = encode(one, resource_metrics([counter("m", number(value, *times))]))
+        return reversed_fields(record, FIELDS) if is_reversed else record
 
     def snapshots(value: int) -> list[Any]:
         read = decode.read(export(value))
-        found = [(one.resource.instance, decode.snapshots(one, "shop", BEGIN_NS // 1_000_000, 10)) for one in read]
-        return [(name, one.rejected, [[*metrics] for _, metrics, _ in one.snapshots]) for name, one in found]
+        found = [(one.resource.app, decode.snapshots(one, "shop", BEGIN_NS // 1_000_000, 10)) for one in read]
+        return [(app, one.rejected, [[*metrics] for _, metrics, _ in one.snapshots]) for app, one in found]
 
+    def wanted(value: int) -> list[Any]:
+        counted = Counter(name="n", tags={"a": "1"}, count=value)
+        return [
+            ("shop", [], [[Gauge(name="g", value=value / 2)], [counted]]),
+            ("unknown_service", [], [[Counter(name="m", count=value)]]),
+        ]
+
+    assert (export(5) != encode(*pb.MetricsData.FromString(export(5)).resource_metrics)) == is_reversed
     snapshots(3)
     second = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)
     monkeypatch.setattr(decode, "_parsed", None)
-    assert second == [
-        ("unknown", [], [[Gauge(name="g", value=2.5)], [Counter(name="n", count=5)]]),
-        ("unknown", [], [[Counter(name="m", count=5)]]),
-    ]
-    assert snapshots(7) == [
-        ("unknown", [], [[Gauge(name="g", value=3.5)], [Counter(name="n", count=7)]]),
-        ("unknown", [], [[Counter(name="m", count=7)]]),
-    ]
+    assert second == wanted(5)
+    assert snapshots(7) == wanted(7)
 
 
 @pytest.mark.parametrize("what", ["scope", "schema", "tag", "resource", "name"])
@@ -149,50 +175,6 @@ def test_what_is_kept_is_limited_in_bytes(what: str, monkeypatch: pytest.MonkeyP
             assert tracemalloc.get_traced_memory()[0] < 400_000
     finally:
         tracemalloc.stop()
-
-
-DATA: dict[int, Any] = {1: {}}  # the points
-FIELDS: dict[int, Any] = {1: {2: {2: {5: DATA, 7: DATA}}}}
-"""The fields of a record whose content is a message again, down to the points."""
-
-
-def reversed_fields(message: bytes, inner: dict[int, Any]) -> bytes:
-    """Return a message with its fields in the reverse order. Those of one number stay in their order."""
-    parts = []
-    for field, kind, begin, end in fields_of(message, 0, len(message)):
-        content = message[begin:end]
-        if field in inner:
-            content = reversed_fields(content, inner[field])
-        parts.append((field, bytes([field << 3 | kind]) + (_size(len(content)) if kind == BYTES else b"") + content))
-    return b"".join(part for _, part in sorted(parts, key=lambda one: -one[0]))
-
-
-def _size(size: int) -> bytes:
-    return bytes([size]) if size < 0x80 else bytes([size & 0x7F | 0x80]) + _size(size >> 7)
-
-
-def test_the_order_of_the_fields_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Collector writes the last field of each message first. Its records are known the third time, too."""
-
-    def export(value: int) -> bytes:
-        times = BEGIN_NS, BEGIN_NS + value
-        found = [counter("n", number(value, *times, attributes=attributes(a=1))), gauge("g", number(value / 2, 0, 9))]
-        return reversed_fields(encode(resource_metrics([*found, counter("e")], service__name="shop")), FIELDS)
-
-    def metrics_of(value: bytes) -> list[Any]:
-        [resource] = decode.read(value)
-        assert resource.resource.app == "shop"
-        return [[*group.metrics] for scope, raw in resource.scopes for group in _read(scope, raw).groups]
-
-    def _read(scope: Any, raw: bytes) -> ScopePoints:
-        return scope.read(raw) if isinstance(scope, KnownScope) else decode._scopes.read(scope, raw)
-
-    assert export(5) != encode(*pb.MetricsData.FromString(export(5)).resource_metrics)
-    metrics_of(export(3))
-    metrics_of(export(5))
-    monkeypatch.setattr(decode, "_parsed", None)
-    tags = {"a": "1"}
-    assert metrics_of(export(7)) == [[Counter(name="n", tags=tags, count=7)], [Gauge(name="g", value=3.5)]]
 
 
 def test_a_scope_with_exemplars_is_not_kept() -> None:
