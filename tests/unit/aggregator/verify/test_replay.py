@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from support.buckets import buckets
 from support.fuzz import examples
-from support.replayed import Replayed, TopicRecord, replay
-from support.runs import move
+from support.replayed import replay
+from support.runs import UNLIMITED, check
 from support.schedules import play, play_steadily, schedules
 from support.spoilt import spoilt
 from support.steps import records_of, run
+from support.tables import divide
 from tallystream import MetricRegistry, record
 from tallystream.kafka.life import LifeHistory
 from tallystream.metrics.sketch import Sketch
@@ -168,31 +169,15 @@ def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(
     assert len(Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)) == 1
 
 
-def results(replayed: Replayed) -> Any:
-    """Return everything that a replay says."""
-    return replayed.sums, replayed.dead, replayed.events, replayed.table.noted.stale
+@examples(120)
+@given(schedules, st.sampled_from([50, 1_000]), st.randoms(use_true_random=False))
+def test_the_table_equals_the_replay_of_spoilt_snapshots(schedule: list[int], size: int, chance: random.Random) -> None:
+    """Numbers that fall, are missing, or are none; other metrics, fields, seqs, partitions and tombstones.
 
-
-def compare(records: list[TopicRecord], **rules: Any) -> None:
-    """Require that the results are the same if no snapshot takes the shorter way."""
-    found = results(replay(records, **rules))
-    with mock.patch.object(Rules, "_replace", return_value=False):
-        assert results(replay(records, **rules)) == found
-
-
-@examples(150)
-@given(schedules, st.randoms(use_true_random=False))
-def test_spoilt_snapshots_have_the_same_result_by_either_way(schedule: list[int], chance: random.Random) -> None:
-    """Numbers that fall, are missing, or are none; other metrics, fields, seqs, partitions and tombstones."""
-    compare(list(spoilt(chance, play_steadily(schedule))), max_metrics=chance.choice([6, 10]))
-
-
-@examples(60)
-@given(schedules, st.randoms(use_true_random=False), st.booleans())
-def test_schedules_have_the_same_result_by_either_way(schedule: list[int], chance: random.Random, moves: bool) -> None:
-    """Everything that may be on the topic, also of instances that move to other partitions."""
-    records = play(schedule)
-    compare(move(records, chance) if moves else records, short_form_every_ms=5_000, max_metrics=8)
+    So verify replaces all values of a snapshot at once only if that makes no difference.
+    """
+    records = list(spoilt(chance, play_steadily(schedule)))
+    check(records, divide(records, [size]), UNLIMITED | {"max_metrics": chance.choice([6, 10])})
 
 
 @examples(40)
