@@ -307,6 +307,13 @@ def test_a_record_makes_few_dead_letters(refused: int, letters: int) -> None:
     assert sums_of(changes) == {"counter n": {"count": 1}}
 
 
+@pytest.mark.parametrize(("resources", "refused"), [(114, 0), (115, 1)])
+def test_a_record_may_have_so_many_resources_whatever_was_read_before(resources: int, refused: int) -> None:
+    """That the process knows the resource from another record does not change the limit, which verify has too."""
+    known = encode(pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=[counter("n", number(1))])]))
+    assert len(apply(known, known, encode(*[pb.ResourceMetrics()] * resources)).dead) == refused
+
+
 def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     """A point is refused by its own time and its record's append time: a day or more late, or more than a day early."""
     late = number(1, BEGIN_NS - 2 * DAY_NS, BEGIN_NS - DAY_NS)

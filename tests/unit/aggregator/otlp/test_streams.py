@@ -1,4 +1,4 @@
-"""The streams of a process: their times, restarts, and those whose start is not known."""
+"""The streams of processes: their sums, times and restarts, and those whose start is not known."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from support.otlp import (
     CUMULATIVE,
     SECOND_NS,
     TOPIC,
+    Fleet,
     apply,
     attributes,
     counter,
@@ -30,7 +31,9 @@ from support.otlp import (
     resource_metrics,
     sums_of,
 )
+from support.replayed import TopicRecord, replay
 from support.steps import publish, run
+from support.tables import Tables, divide
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -323,6 +326,43 @@ def test_a_metric_with_nothing_but_a_baseline_is_dropped_with_its_life(
     assert len(table.state.metrics) == 1
     run(table, [Record(TOPIC, 0, 2, APPEND_MS + SETTINGS.forget_after_ms + 1, b"x", None)])
     assert not table.state.metrics
+
+
+@examples(30)
+@given(
+    seed=st.integers(0, 2**32),
+    shards=st.sampled_from([1, 3]),
+    size=st.sampled_from([1, 3, 10, 1000]),
+    broken=st.sampled_from([0, 0.2]),
+)
+def test_sums_are_what_the_applications_counted(seed: int, shards: int, size: int, broken: float) -> None:
+    """Duplicated, divided, delayed and shuffled batches change nothing, nor do tables that begin again.
+
+    Streams fall silent and go on; their lives stay incomplete. Verify's own reader says the same.
+    """
+    chance, fleet = random.Random(seed), Fleet(seed)
+    for step in range(80):
+        fleet.now_ns += 3600 * SECOND_NS * (step % 10 == 9)
+        fleet.step()
+    fleet.end()
+    records = [TopicRecord(one.key, one.value, one.timestamp_ms, one.partition, one.offset) for one in fleet.records]
+    tables = Tables(records, TableSettings(otlp_topics=("metrics",)), shards, chance)
+    for ends in divide(records, [size]):
+        if chance.random() < broken:
+            tables.begin_again(from_rows=chance.random() < 0.5)
+        tables.step(ends)
+    lives = [life for state in tables.states for known in state.lives.values() for life in known.values()]
+    assert {life.complete for life in lives} == {False}
+    replayed = replay(records, shards=shards, otlp_topics=("metrics",))
+    assert not replayed.differing(tables.sums)
+    assert tables.dead == replayed.dead == {}
+    for sums in (tables.sums, tables.all_sums()):
+        found = {
+            (name, dict(tags)["topic"]): fields["count"]
+            for (_, name, kind, tags), fields in sums.items()
+            if kind == "counter"
+        }
+        assert found == fleet.counted
 
 
 @examples(60)
