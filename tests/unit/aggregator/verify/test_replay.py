@@ -29,12 +29,11 @@ from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
-from tallystream_aggregator.table.limits import size_of_metric, size_of_row
 from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.rules import Rules
-from tallystream_aggregator.verify.shard import _metric_size, row_size
+from tallystream_aggregator.verify.shard import _metric_size
 
 BEGIN_MS, DAY_MS = 1_700_000_000_000, 86_400_000
 MAX_INT64 = 2**63 - 1
@@ -77,13 +76,6 @@ def test_a_record_may_be_as_large_as_the_limit(spare: int) -> None:
         replay = Replay(Settings(max_record_bytes=len(value) + spare, otlp_topics=("otlp",)))
         refused = replay.apply(f"{topic}:0", BEGIN_MS, b"app-1", value.encode())
         assert refused == (["the record is too large"] if spare else [])
-
-
-def test_buckets_count_the_bytes_of_their_bounds() -> None:
-    """As in the table."""
-    metric = ("shop", "b", "buckets", (("bounds", "3-x"),))
-    verified = ("shop", "buckets", "b", metric[3])
-    assert (_metric_size(verified), row_size(verified)) == (size_of_metric(metric), size_of_row(metric))
 
 
 def test_metrics_beyond_the_limit_are_refused_after_a_snapshot_without_them() -> None:
