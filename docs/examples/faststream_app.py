@@ -41,7 +41,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
         records = raw if isinstance(raw, tuple) else (raw,)
         progress.taken(records)
         await asyncio.to_thread(reporter.report_now, timeout=10)  # so that a kill during the work leaves a bound
-        async with batches.time():
+        with batches.time():
             await handle(bodies)
         progress.processed(records)
         # If it is not acknowledged, the report of the next batch has these counts, and its commit these offsets.

@@ -22,7 +22,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Timing:
-    """Measures the duration of a `with` or `async with` block.
+    """Measures the duration of a `with` block.
 
     `elapsed` is the duration in seconds, or None before the end of the block.
     """
@@ -44,14 +44,6 @@ class Timing:
         now = self._timer.monotonic()
         self.elapsed = now - self._start
         self._timer.add(self.elapsed, now)
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
 
 
 class Timer(Histogram):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from fractions import Fraction
 from random import Random
@@ -50,19 +49,6 @@ def test_a_timer_measures_blocks_and_functions(registry: MetricRegistry, clock: 
     assert read.mean_rate == pytest.approx(2 / 5)
     with pytest.raises(ValueError, match="a duration is not negative"):
         timer.update(-0.1)
-
-
-def test_a_timer_measures_asynchronous_blocks(registry: MetricRegistry, clock: ManualClock) -> None:
-    """`async with` works like `with`."""
-
-    async def main() -> None:
-        async with registry.timer("t").time() as timing:
-            await asyncio.sleep(0)
-            clock.advance(2)
-        assert timing.elapsed == 2
-
-    asyncio.run(main())
-    assert registry.timer("t").read().sum == 2
 
 
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
