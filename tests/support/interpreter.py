@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Mapping
 
 
-def run_program(program: str, *options: str, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Run a program, with options of Python and more environment variables. Return what it prints, and its errors.
+def run_program(program: str, *options: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program, with options of Python and more environment variables, and return what it prints.
 
     Raises:
         AssertionError: the program fails.
@@ -24,4 +24,4 @@ def run_program(program: str, *options: str, environment: Mapping[str, str] | No
         env={**os.environ, **(environment or {})},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, done.stderr
+    return done.stdout

@@ -167,7 +167,7 @@ MULTIPROCESS = """
 def test_a_forked_child_reports_its_own_prometheus_counts(tmp_path: Path, *, multiprocess: bool) -> None:
     """With and without multi-process mode, parent and child each report what they counted."""
     environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)} if multiprocess else {}
-    output, _ = run_program(MULTIPROCESS, environment=environment)
+    output = run_program(MULTIPROCESS, environment=environment)
     assert output.splitlines() == ["[5]", "[2]", "[6]"]
 
 
@@ -276,4 +276,4 @@ def test_the_bridges_import_without_their_libraries() -> None:
             except ImportError as error:
                 print(error.name.partition(".")[0])
     """
-    assert run_program(program)[0].split() == ["opentelemetry", "prometheus_client"]
+    assert run_program(program).split() == ["opentelemetry", "prometheus_client"]

@@ -5,14 +5,9 @@ from __future__ import annotations
 from support.interpreter import run_program
 
 
-def run(program: str) -> str:
-    """Return what a program prints."""
-    return run_program(program)[0]
-
-
 def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer() -> None:
     """The child has its own life, and ends without the parent's producer."""
-    out = run("""
+    out = run_program("""
         import os, threading
         from tallystream import KafkaReporter, MetricRegistry
         registry = MetricRegistry("orders")
@@ -48,7 +43,7 @@ def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
 
     A child that inherits the C library's lock of name resolution could never end.
     """
-    out = run("""
+    out = run_program("""
         import os, signal
         from tallystream import KafkaReporter, MetricRegistry
         codes, open_before, open_after = set(), set(), set()
@@ -73,7 +68,7 @@ def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
 
 def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
     """Two reports that do not end, a producer and a source share one deadline."""
-    out = run("""
+    out = run_program("""
         import os
         from tallystream.process import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
         now = [0.0]
@@ -118,7 +113,7 @@ def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
 
 def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None:
     """If a reporter can't be prepared, this is logged and counted, and all reporters of the parent go on."""
-    out = run("""
+    out = run_program("""
         import os, sys, logging
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
         from tallystream import MetricRegistry
@@ -144,7 +139,7 @@ def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None
 
 def test_a_signal_that_arrives_while_the_process_is_copied_stops_no_reporter() -> None:
     """Python calls the signal's handler at the start of the hook that resumes the reporters."""
-    out = run("""
+    out = run_program("""
         import ctypes, functools, logging, os, signal, sys  # the hooks of logging come first
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         raise_in_c = functools.partial(ctypes.CDLL(None)["raise"], signal.SIGTERM)  # Python calls the handler later
@@ -164,7 +159,7 @@ def test_a_signal_that_arrives_while_the_process_is_copied_stops_no_reporter() -
 
 def test_a_fork_keeps_a_working_connection() -> None:
     """A producer that has delivered a record stays open in the parent; the child has its own."""
-    out = run("""
+    out = run_program("""
         import os, time
         from tallystream import KafkaReporter, MetricRegistry
         time.time_ns = lambda: 1_234_000_000  # the append times of the mock broker

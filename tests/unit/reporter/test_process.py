@@ -15,14 +15,9 @@ from tallystream import MetricRegistry
 from tallystream.testing import InMemoryReporter
 
 
-def run(program: str) -> str:
-    """Return what a program prints."""
-    return run_program(program)[0]
-
-
 def test_the_import_loads_no_kafka_client() -> None:
     """Importing the package loads neither confluent_kafka nor other slow modules; start() loads it."""
-    assert run("""
+    assert run_program("""
         import logging  # it loads dataclasses on Python 3.14
         import sys
         import msgspec
@@ -70,7 +65,7 @@ registry = MetricRegistry("orders")
 
 def reports_of(program: str) -> list[str]:
     """Return what the printers of a program print."""
-    return run(PRINTER + textwrap.dedent(program)).splitlines()
+    return run_program(PRINTER + textwrap.dedent(program)).splitlines()
 
 
 def test_the_last_report_is_made_at_exit() -> None:
@@ -88,7 +83,7 @@ def test_the_last_report_is_made_at_exit() -> None:
 
 def test_a_child_of_multiprocessing_keeps_no_reporter_that_was_stopped() -> None:
     """A child that makes one after another takes no more memory, also for those that its parent made."""
-    output, _ = run_program("""
+    output = run_program("""
         import gc, multiprocessing, weakref
         from tallystream import MetricRegistry
         from tallystream.testing import InMemoryReporter
@@ -110,7 +105,7 @@ def test_a_child_of_multiprocessing_keeps_no_reporter_that_was_stopped() -> None
 
 def test_the_last_report_has_the_counts_of_functions_at_exit() -> None:
     """Functions that were registered after the import run before it, also those from before the reporter started."""
-    out = run("""
+    out = run_program("""
         import atexit
         from tallystream import MetricRegistry
         from tallystream.reporters.local import LocalReporter

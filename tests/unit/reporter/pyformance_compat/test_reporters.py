@@ -118,7 +118,7 @@ def test_a_reporter_without_a_method_or_an_interval_is_rejected() -> None:
 
 def run(program: str) -> str:
     """Return what a program prints. A warning is an error."""
-    return run_program(program, "-W", "error")[0]
+    return run_program(program, "-W", "error")
 
 
 def test_the_import_loads_little() -> None:
