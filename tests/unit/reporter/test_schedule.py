@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-import socket
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event, Thread
 from typing import ClassVar
 
@@ -15,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.reporters import BENCHES
 from support.scripted_producer import KafkaBench
 from support.wait import wait_until
-from tallystream import GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream import MetricRegistry
 from tallystream.record import Metric
 from tallystream.reporters import thread
 from tallystream.reporters.local import LocalReporter
@@ -126,48 +122,12 @@ def test_a_signal_ends_a_report_in_the_main_thread(registry: MetricRegistry, mon
     assert reporter.report_now()
 
 
-CALLS: dict[str, Callable[[ScheduledReporter, float], bool]] = {
-    "stop": lambda reporter, timeout: reporter.stop(timeout),
-    "report_now": lambda reporter, timeout: reporter.report_now(timeout),
-}
+@pytest.fixture(params=["kafka", "memory"])
+def reporter(request: pytest.FixtureRequest) -> ScheduledReporter:
+    return KafkaBench().reporter if request.param == "kafka" else InMemoryReporter(MetricRegistry("app"))
 
 
-def to_graphite(registry: MetricRegistry, port: int) -> ScheduledReporter:
-    return GraphiteReporter(registry, instance="i", host="127.0.0.1", port=port)
-
-
-def to_influx(registry: MetricRegistry, port: int) -> ScheduledReporter:
-    return InfluxReporter(registry, instance="i", url=f"http://127.0.0.1:{port}", token="t", org="o", bucket="b")
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("make", [to_graphite, to_influx])
-def test_a_server_that_does_not_respond_delays_no_call(
-    make: Callable[[MetricRegistry, int], ScheduledReporter], call: str
-) -> None:
-    """The call returns False at its deadline, before the socket's timeout of 5 s."""
-    registry = MetricRegistry("app")
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        reporter = make(registry, server.getsockname()[1])
-        assert not reporter.report_now(), "nothing listens yet"
-        server.listen()
-        assert not CALLS[call](reporter, 0.2)
-        assert reporter.failures == 1
-    wait_until(lambda: reporter.failures == 2, 10, "the report has failed, for the server is closed")
-
-
-@pytest.fixture(params=[*BENCHES, "kafka"])
-def reporter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ScheduledReporter]:
-    if request.param == "kafka":
-        yield KafkaBench().reporter
-    else:
-        bench = BENCHES[request.param](tmp_path)
-        yield bench.make(MetricRegistry("app"))
-        bench.close()
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", ["stop", "report_now"])
 def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter, call: str) -> None:
     """The call returns False at its deadline while a gauge's function runs; the next call makes a report."""
     assert reporter.report_now()
@@ -179,10 +139,10 @@ def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter
         return 1.0
 
     reporter.registry.gauge("slow", slow)
-    assert not CALLS[call](reporter, 0.1)
+    assert not getattr(reporter, call)(0.1)
     assert not has_ended.is_set()
     resume.set()
-    assert CALLS[call](reporter, 10)
+    assert getattr(reporter, call)(10)
 
 
 @pytest.mark.parametrize("timeout", [math.inf, 1e300, 1e10])
