@@ -107,21 +107,6 @@ def test_the_schedule_continues_after_a_failed_report(
     assert f"a report failed: {str(error) or repr(error)}" in caplog.text
 
 
-def test_a_signal_ends_a_report_in_the_main_thread(registry: MetricRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of the process, when no thread can be started, KeyboardInterrupt passes."""
-
-    def refuse(_: object) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    reporter = Failing(registry)
-    reporter.error = KeyboardInterrupt()
-    monkeypatch.setattr("tallystream.clock.Thread.start", refuse)
-    with pytest.raises(KeyboardInterrupt):
-        reporter.report_now()
-    reporter.error = None
-    assert reporter.report_now()
-
-
 @pytest.fixture(params=["kafka", "memory"])
 def reporter(request: pytest.FixtureRequest) -> ScheduledReporter:
     return KafkaBench().reporter if request.param == "kafka" else InMemoryReporter(MetricRegistry("app"))
@@ -156,15 +141,20 @@ def test_a_call_may_wait_forever(reporter: ScheduledReporter, timeout: float) ->
     assert not reporter.is_running
 
 
-def test_the_last_report_is_made_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.12 and later start no threads at exit: the calling thread makes the last report."""
+def test_a_report_is_made_if_no_thread_can_start(registry: MetricRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 and later start no threads at exit: the calling thread makes the report, and a signal may end it."""
 
     def refuse(_: Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    bench = KafkaBench()
+    bench, interrupted = KafkaBench(), Failing(registry)
     assert bench.reporter.report_now()
+    interrupted.error = KeyboardInterrupt()
     with monkeypatch.context() as patched:
         patched.setattr(Thread, "start", refuse)
         assert bench.reporter.stop()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.report_now()
     assert bench.snapshots[-1].final
+    interrupted.error = None
+    assert interrupted.report_now()
