@@ -68,19 +68,6 @@ def reports_of(program: str) -> list[str]:
     return run_program(PRINTER + textwrap.dedent(program)).splitlines()
 
 
-def test_the_last_report_is_made_at_exit() -> None:
-    """A process that ends without stop(), and a child of multiprocessing, make their last report."""
-    out = reports_of("""
-        import multiprocessing, sys
-        registry.counter("c").inc(3)
-        Printer(registry, interval=3600, own_metrics=False).start()
-        child = multiprocessing.get_context("fork").Process(target=lambda: registry.counter("c").inc())
-        child.start(); child.join()
-        registry.counter("c").inc()
-    """)
-    assert out == ["[1]", "[4]"]
-
-
 def test_a_child_of_multiprocessing_keeps_no_reporter_that_was_stopped() -> None:
     """A child that makes one after another takes no more memory, also for those that its parent made."""
     output = run_program("""
