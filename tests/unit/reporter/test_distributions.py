@@ -108,71 +108,42 @@ def test_a_view_of_the_largest_values_is_finite(*, sampled: bool) -> None:
     assert seen.stddev == pytest.approx(large, rel=0.15)  # of a sample, or of all values
 
 
-VALUES = st.floats(-1e6, 1e6)
-PACED = st.lists(st.tuples(st.floats(0, 30), st.lists(VALUES, max_size=5)), max_size=30)
+PACED = st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 120)), max_size=20)
 
 
-@given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
-def test_decaying_weights_follow_the_formula(paced: list[tuple[float, int]]) -> None:
-    """The ratio of two weights is exp(alpha * the time between the values)."""
-    reservoir, now, seen = DecayingReservoir(1000, 0.015), 0.0, dict[float, float]()
-    for pause, number in paced:
-        now += pause
-        batch = [float(len(seen) + i) for i in range(number)]
-        reservoir.update(batch, now)
-        seen.update(dict.fromkeys(batch, now))
-    found = dict(reservoir.sample())
-    last = max(seen.values(), default=0.0)
-    for value, when in seen.items():
-        share = math.exp(-0.015 * (last - when))
-        assert found[value] / found[max(seen)] == pytest.approx(share, rel=1e-6)
-    assert found.keys() == seen.keys()
-
-
-LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()), max_size=20)
-
-
-@given(LARGE, st.integers(1, 50), st.integers())
-def test_a_decaying_sample_keeps_the_highest_priorities(
-    paced: list[tuple[float, int, bool]], size: int, seed: int
-) -> None:
-    """Read rarely or often_read, over hours, it keeps the values with the formula's highest priorities."""
+@given(PACED, st.integers(1, 50), st.integers())
+def test_a_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int]], size: int, seed: int) -> None:
+    """Over hours, it keeps the values with the formula's highest priorities. The newest one has the weight 1."""
     reservoir, draw = DecayingReservoir(size, 0.015, Random(seed).random), Random(seed).random
-    now, everything = 0.0, list[tuple[float, float]]()
-    for pause, number, look in paced:
+    now, everything = 0.0, list[tuple[float, float, float]]()
+    for pause, number in paced:
         now += pause
         batch = [float(len(everything) + i) for i in range(number)]
         reservoir.update(batch, now)
         # The logarithm of exp(alpha * time) / u.
-        everything += [(0.015 * now - math.log(1 - draw()), value) for value in batch]
-        if look:
-            reservoir.view()
-    highest = sorted(everything)[-size:]
-    assert sorted(value for value, _ in reservoir.sample()) == sorted(value for _, value in highest)
+        everything += [(0.015 * now - math.log(1 - draw()), now, value) for value in batch]
+    kept = sorted(everything)[-size:]
+    newest = max((when for _, when, _ in kept), default=0.0)
+    weights = {value: math.exp(0.015 * (when - newest)) for _, when, value in kept}
+    assert dict(reservoir.sample()) == pytest.approx(weights, rel=1e-6)
 
 
-@given(PACED, st.integers(1, 20), st.integers())
-@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # exactly half of the weight is on zero
-def test_a_decaying_view_is_computed_from_its_sample(
-    paced: list[tuple[float, list[float]]], size: int, seed: int
-) -> None:
-    """The view has the statistics of the sample's pairs, also for equal values and over hours."""
-    reservoir, now = DecayingReservoir(size, 0.015, Random(seed).random), 0.0
-    for pause, batch in paced:
-        now += pause * 100
-        reservoir.update([round(value, -6) for value in batch] + batch, now)
-    pairs = sorted(reservoir.sample())
-    assert len(pairs) <= size
-    held, found = reservoir.view(), weighted_view(pairs)
-    assert (held is None) == (found is None) == (not pairs)
-    if held and found:
-        assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
+VALUES = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([-1e6, 0.0, 1e6]))
+
+
+@given(st.lists(st.tuples(VALUES, st.floats(1e-9, 1)), max_size=60))
+@example([(0.0, 0.5), (1.0, 0.5)])  # exactly half of the weight is on zero
+def test_a_view_has_the_statistics_of_its_pairs(pairs: list[tuple[float, float]]) -> None:
+    """Each value counts with its weight, also if several are equal."""
+    found = weighted_view(pairs)
+    assert (found is None) == (not pairs)
+    if found:
         total = sum(weight for _, weight in pairs)
         for name, share in QUANTILES.items():
             # If the weights up to a value are exactly the share, rounding decides between it and the next one.
-            for at in (getattr(held, name), getattr(found, name)):
-                assert sum(weight for value, weight in pairs if value < at) <= (share + 1e-9) * total
-                assert sum(weight for value, weight in pairs if value <= at) >= (share - 1e-9) * total
+            at = getattr(found, name)
+            assert sum(weight for value, weight in pairs if value < at) <= (share + 1e-9) * total
+            assert sum(weight for value, weight in pairs if value <= at) >= (share - 1e-9) * total
         mean = sum(value * weight for value, weight in pairs) / total
         deviation = math.sqrt(sum(weight * (value - mean) ** 2 for value, weight in pairs) / total)
         assert (found.mean, found.stddev) == pytest.approx((mean, deviation), rel=1e-6, abs=1e-3)
