@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import MetricRegistry, record
 from tallystream.bridges.base import Reading
-from tallystream.bridges.sources import ResetAdjuster
 from tallystream.kafka.life import LifeHistory
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
-from tallystream.record import Counter, Gauge, UpDown
-from tallystream.testing import ManualClock, assert_count, find
-
-REPORTED = TYPES.keys() - {"buckets"}
-"""The types that an application can report. Explicit buckets come from OpenTelemetry."""
+from tallystream.testing import ManualClock
 
 
 class Library:
@@ -97,7 +91,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("type_", sorted(REPORTED - {"gauge", "updown"}))
+@pytest.mark.parametrize("type_", sorted(TYPES.keys() - {"gauge", "updown", "buckets"}))
 @given(steps=STEPS)
 def test_what_lives_publish_together_is_what_the_source_counted(type_: str, steps: list[tuple[str, int]]) -> None:
     """In any order, totals have every value once, and extremes are of all values; a child has none of its parent's."""
@@ -180,118 +174,3 @@ def test_lives_publish_what_the_registrys_own_metrics_counted(type_: str, steps:
     for field, adds in TYPES[type_]:
         if adds in (TOTAL, LOWEST, HIGHEST):
             assert process.total(field, adds) == expected[field], field
-
-
-class Once:
-    """A source with one reading."""
-
-    kind = "once"
-
-    def __init__(self, *readings: Reading) -> None:
-        self._readings = readings
-
-    def read(self) -> Iterator[Reading]:
-        """Return the readings."""
-        yield from self._readings
-
-
-@pytest.mark.parametrize("type_", sorted(REPORTED))
-def test_every_number_of_another_library_is_reported_as_a_number(registry: MetricRegistry, type_: str) -> None:
-    """One value of numpy in any field would prevent all metrics of the process from being reported."""
-    fields = [name for name in record.CLASSES[type_].__struct_fields__ if name not in ("name", "tags", "sketch")]
-    registry.add_source(Once(Reading(record.CLASSES[type_](name="m", **dict.fromkeys(fields, np.int64(3))))))
-    found = find(registry, "m")
-    assert [type(getattr(found, name)) for name in fields] == [int] * len(fields)
-
-
-@pytest.mark.parametrize("type_", sorted(REPORTED))
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1e200])
-def test_a_number_that_no_record_can_have_is_left_out(registry: MetricRegistry, type_: str, number: float) -> None:
-    """Whichever field has it, the metric is not reported: the table would refuse it, or every sum with it."""
-    for index, name in enumerate(NAMES[type_]):
-        fields = dict.fromkeys(NAMES[type_], 1) | {name: number}
-        if name != "value" and (number != -1e200 or adds_up(type_, name)):
-            registry.add_source(Once(Reading(record.CLASSES[type_](name=f"m{index}", **fields))))
-            assert find(registry, f"m{index}") is None
-
-
-def adds_up(type_: str, name: str) -> bool:
-    """Return whether a field is a total, or an offset."""
-    return dict(TYPES[type_])[name] == TOTAL or type_ == "position"
-
-
-def test_a_reset_is_detected_by_the_start_time() -> None:
-    """A count that began after the last reading was reset, even if it is higher; small differences are ignored."""
-    adjuster = ResetAdjuster()
-    counts = []
-    for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
-        metric = adjuster.adjust(Reading(Counter(name="c", count=count), began), now)
-        assert isinstance(metric, Counter)
-        counts.append(metric.count)
-    assert counts == [5, 6, 13, 14, 14, 15]
-
-
-@pytest.mark.parametrize("type_", [Gauge, UpDown])
-def test_nothing_is_kept_of_a_value_that_is_no_count(type_: type[Gauge | UpDown]) -> None:
-    """Its tags may come and go for as long as the process lives, as those of connections."""
-    adjuster = ResetAdjuster()
-    for number in range(5):
-        metric = type_(name="open", tags={"connection": str(number)}, value=number)
-        assert adjuster.adjust(Reading(metric, None), 10) == metric
-    assert not adjuster._streams
-
-
-class ResetMeanwhile:
-    """A source whose counter is reset during the first reading, after its value was read."""
-
-    kind = "library"
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self._count, self._began = 100, clock.wall_ms() / 1000
-
-    def read(self) -> Iterator[Reading]:
-        """Return the counter. The rest of the reading takes a second."""
-        yield Reading(Counter(name="c", count=self._count), self._began)
-        self._clock.advance(1)
-        if self._count == 100:
-            self._count, self._began = 150, self._clock.wall_ms() / 1000
-        self._clock.advance(1)
-
-
-def test_a_reset_during_a_reading_is_detected() -> None:
-    """The values before and after it are added, even if the new value is higher."""
-    clock = ManualClock()
-    registry = MetricRegistry("app", clock=clock)
-    clock.advance(60)
-    registry.add_source(ResetMeanwhile(clock))
-    assert_count(registry, "c", 100)
-    assert_count(registry, "c", 250)
-
-
-class OneCounter:
-    """A source with one counter, whose values the test sets."""
-
-    kind = "library"
-
-    def __init__(self, count: int, began: float) -> None:
-        self.count, self.began = count, began
-
-    def read(self) -> Iterator[Reading]:
-        """Return the counter."""
-        yield Reading(Counter(name="c", count=self.count), self.began)
-
-
-@pytest.mark.parametrize(("began", "expected"), [(0.001, 3), (61.0, 8)])
-def test_a_child_detects_only_resets_after_the_fork(began: float, expected: int) -> None:
-    """A start time that is computed again, with a small difference, does not repeat the parent's counts."""
-    clock = ManualClock()
-    registry, started = MetricRegistry("app", clock=clock), clock.wall_ms() / 1000
-    library = OneCounter(5, started)
-    registry.add_source(library)
-    clock.advance(60)
-    registry.reset_after_fork()
-    library.count, library.began = 8, started + began
-    clock.advance(60)
-    assert_count(registry, "c", expected)
-    assert_count(registry, "c", expected)

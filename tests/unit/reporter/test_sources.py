@@ -9,14 +9,19 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 
+import numpy as np
 import pytest
 
 from support.interpreter import run_program
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
-from tallystream.bridges.sources import FAILED
-from tallystream.record import Counter, Gauge, Histogram, Metric
-from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
+from tallystream.bridges.sources import FAILED, ResetAdjuster
+from tallystream.metric_types import NAMES, TOTAL, TYPES
+from tallystream.record import Counter, Gauge, Histogram, Metric, UpDown
+from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
+
+REPORTED = TYPES.keys() - {"buckets"}
+"""The types that an application can report. Explicit buckets come from OpenTelemetry."""
 
 
 class Fixed:
@@ -109,8 +114,6 @@ def test_a_source_that_raises_no_exception_breaks_nothing(registry: MetricRegist
         Counter(name="c", count=-1),
         Counter(name="c", count=to_integer(float("inf"))),
         Counter(name="c", count=2**63),
-        Histogram(name="h", count=1, sum=float("nan")),
-        Histogram(name="h", count=1, sum=-1e151),
         Gauge(name="own", value=1),
         Gauge(name="g", value="high"),  # type: ignore[arg-type]
         Gauge(name="g", value=10**400),
@@ -165,6 +168,84 @@ def test_two_sources_with_the_same_metric(registry: MetricRegistry, caplog: pyte
     registry.add_source(Fixed(Counter(name="same", count=2)))
     assert_count(registry, "same", 1)
     assert "another source has a metric of this name, type and tags; give add_source a prefix" in caplog.text
+
+
+@pytest.mark.parametrize("type_", sorted(REPORTED))
+def test_every_number_of_another_library_is_reported_as_a_number(registry: MetricRegistry, type_: str) -> None:
+    """One value of numpy in any field would prevent all metrics of the process from being reported."""
+    fields = [name for name in record.CLASSES[type_].__struct_fields__ if name not in ("name", "tags", "sketch")]
+    registry.add_source(Fixed(record.CLASSES[type_](name="m", **dict.fromkeys(fields, np.int64(3)))))
+    found = find(registry, "m")
+    assert [type(getattr(found, name)) for name in fields] == [int] * len(fields)
+
+
+@pytest.mark.parametrize("type_", sorted(REPORTED))
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1e200])
+def test_a_number_that_no_record_can_have_is_left_out(registry: MetricRegistry, type_: str, number: float) -> None:
+    """Whichever field has it, the metric is not reported: the table would refuse it, or every sum with it."""
+    for index, name in enumerate(NAMES[type_]):
+        fields = dict.fromkeys(NAMES[type_], 1) | {name: number}
+        if name != "value" and (number != -1e200 or adds_up(type_, name)):
+            registry.add_source(Fixed(record.CLASSES[type_](name=f"m{index}", **fields)))
+            assert find(registry, f"m{index}") is None
+
+
+def adds_up(type_: str, name: str) -> bool:
+    """Return whether a field is a total, or an offset."""
+    return dict(TYPES[type_])[name] == TOTAL or type_ == "position"
+
+
+def test_a_reset_is_detected_by_the_start_time() -> None:
+    """A count that began after the last reading was reset, even if it is higher; small differences are ignored."""
+    adjuster = ResetAdjuster()
+    counts = []
+    for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
+        metric = adjuster.adjust(Reading(Counter(name="c", count=count), began), now)
+        assert isinstance(metric, Counter)
+        counts.append(metric.count)
+    assert counts == [5, 6, 13, 14, 14, 15]
+
+
+@pytest.mark.parametrize("type_", [Gauge, UpDown])
+def test_nothing_is_kept_of_a_value_that_is_no_count(type_: type[Gauge | UpDown]) -> None:
+    """Its tags may come and go for as long as the process lives, as those of connections."""
+    adjuster = ResetAdjuster()
+    for number in range(5):
+        metric = type_(name="open", tags={"connection": str(number)}, value=number)
+        assert adjuster.adjust(Reading(metric, None), 10) == metric
+    assert not adjuster._streams
+
+
+def test_a_reset_during_a_reading_is_detected(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The values before and after it are added, even if the new value is higher."""
+    clock.advance(60)
+
+    def slow() -> Iterator[Reading]:
+        yield Reading(Counter(name="c", count=100), clock.wall_ms() / 1000 - 60)
+        clock.advance(2)
+
+    source = Fixed()
+    source.metrics = slow()
+    registry.add_source(source)
+    assert_count(registry, "c", 100)
+    source.metrics = [Reading(Counter(name="c", count=150), clock.wall_ms() / 1000 - 1)]
+    assert_count(registry, "c", 250)
+
+
+@pytest.mark.parametrize(("began", "expected"), [(0.001, 3), (61.0, 8)])
+def test_a_child_detects_only_resets_after_the_fork(
+    registry: MetricRegistry, clock: ManualClock, began: float, expected: int
+) -> None:
+    """A start time that is computed again, with a small difference, does not repeat the parent's counts."""
+    started = clock.wall_ms() / 1000
+    source = Fixed(Reading(Counter(name="c", count=5), started))
+    registry.add_source(source)
+    clock.advance(60)
+    registry.reset_after_fork()
+    source.metrics = [Reading(Counter(name="c", count=8), started + began)]
+    clock.advance(60)
+    assert_count(registry, "c", expected)
+    assert_count(registry, "c", expected)
 
 
 class Running:
