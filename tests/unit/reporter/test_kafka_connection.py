@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from support.scripted_producer import KafkaBench, ScriptedProducer, counts
-from tallystream import ConfigError, KafkaReporter, MetricRegistry
+from support.scripted_producer import KafkaBench, counts
+from tallystream import ConfigError
 from tallystream.testing import ManualClock
 
 
@@ -183,20 +181,12 @@ def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     assert (message in caplog.messages) is not reached
 
 
-def test_stop_waits_for_the_first_connection() -> None:
-    """If no connection has succeeded or failed yet, stop() waits until its deadline."""
+@pytest.mark.parametrize("errors", [(), (REFUSED, DOWN)])
+def test_stop_waits_for_a_connection(errors: tuple[KafkaError, ...]) -> None:
+    """The first one, also if one has failed that was made before it, as to `localhost`'s other address."""
     bench = KafkaBench()
     bench.reporter._ensure_open()
-    bench.producers[0].deliveries = [None] * 30 + [True] * 10
-    assert bench.reporter.stop()
-    assert bench.clock.monotonic() == pytest.approx(3)
-
-
-def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() -> None:
-    """A connection that failed before, as to `localhost`'s other address, does not shorten the last report."""
-    bench = KafkaBench()
-    bench.reporter._ensure_open()
-    for error in (REFUSED, DOWN):
+    for error in errors:
         bench.errors[0](error)
     bench.counter.inc()
     bench.producers[0].deliveries = [None] * 30 + [True]
@@ -205,13 +195,21 @@ def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() ->
     assert counts(bench.snapshots) == [1]
 
 
-def test_stop_without_an_acknowledgement_keeps_the_life() -> None:
-    """It returns False in time and purges the record; the next start continues the life."""
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_stop_without_an_acknowledgement_keeps_the_life(*, is_blocked: bool) -> None:
+    """It returns False in time and purges the record; the next start continues the life.
+
+    If the producer is blocked, it ends in the background. Its record may or may not have been delivered.
+    """
     bench = KafkaBench()
     assert bench.reporter.report_now()
     bench.producers[0].deliveries = []
+    if is_blocked:
+        bench.producers[0].flush = bench.producers[0].poll  # type: ignore[method-assign, assignment]
     bench.counter.inc(4)
+    begin = bench.clock.monotonic()
     assert not bench.reporter.stop(timeout=2)
+    assert bench.clock.monotonic() - begin == pytest.approx(2 if is_blocked else 1.6)
     assert bench.producers[0].purged == 1
     assert bench.reporter.failures == 0
     bench.counter.inc(1)
@@ -219,41 +217,6 @@ def test_stop_without_an_acknowledgement_keeps_the_life() -> None:
     assert bench.snapshots[-1].life == bench.snapshots[0].life
     assert bench.snapshots[-1].seq == 3
     assert counts(bench.snapshots)[-1] == 5
-
-
-class BlockedProducer(ScriptedProducer):
-    """A producer that delivers nothing, and whose flush takes all its time, also after a purge."""
-
-    def flush(self, seconds: float) -> int:
-        """Advance the clock by the timeout."""
-        self.clock.advance(seconds)
-        return 1
-
-
-def test_a_producer_that_does_not_close_ends_in_the_background() -> None:
-    """stop() returns in time; its record may or may not have been delivered."""
-    clock = ManualClock()
-    registry = MetricRegistry("app", clock=clock)
-    registry.counter("c").inc(4)
-    producers: list[ScriptedProducer] = [BlockedProducer(clock), ScriptedProducer(clock)]
-    producers[1].deliveries = [True]
-    waiting: Iterator[Any] = iter(producers)
-    reporter = KafkaReporter(
-        registry,
-        bootstrap_servers="b:1",
-        instance="i",
-        own_metrics=False,
-        producer=lambda *_: next(waiting),
-    )
-    assert not reporter.report_now(timeout=1)
-    begin = clock.monotonic()
-    assert not reporter.stop(timeout=0.2)
-    assert clock.monotonic() - begin == pytest.approx(0.2)
-    registry.counter("c").inc(1)
-    assert reporter.report_now()
-    [first, again] = [producer.snapshots[-1] for producer in producers]
-    assert counts([first, again]) == [4, 5]
-    assert (again.life, again.seq) == (first.life, first.seq + 1)
 
 
 class HeldLock:
