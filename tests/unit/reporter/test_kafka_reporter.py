@@ -13,24 +13,19 @@ from tallystream.record import Counter, Gauge, Histogram, Snapshot, encode
 from tallystream.testing import assert_count, find
 
 
-def test_report_now_returns_true_after_the_acknowledgement() -> None:
-    """The current values are sent with the instance ID as key, and True means acknowledged."""
+def test_a_record_has_what_can_be_merged() -> None:
+    """It has the instance ID as key. Of a histogram it has count, sum, extremes and sketch, and no quantiles."""
     bench = KafkaBench(interval=2.5)
     bench.counter.inc(3)
+    bench.registry.histogram("h").update(2.0)
     assert bench.reporter.report_now()
     [snapshot] = bench.snapshots
-    assert counts([snapshot]) == [3]
     assert (snapshot.seq, snapshot.every_ms, snapshot.final, snapshot.app) == (1, 2500, False, "app")
     assert bench.producers[0].keys == {b"i-1"}
     assert bench.reporter.sent == 1
-
-
-def test_records_have_what_can_be_merged() -> None:
-    """Count, sum, extremes and sketch; no mean and no quantiles of one instance."""
-    bench = KafkaBench()
-    bench.registry.histogram("h").update(2.0)
-    assert bench.reporter.report_now()
-    [found] = [metric for metric in bench.snapshots[0].metrics if isinstance(metric, Histogram)]
+    [counter, found] = snapshot.metrics
+    assert counter == Counter(name="c", count=3)
+    assert isinstance(found, Histogram)
     assert (found.count, found.sum, found.max, found.p50, found.mean) == (1, 2.0, 2.0, None, None)
     assert found.sketch
 
@@ -51,17 +46,6 @@ def test_report_now_times_out_and_the_newest_values_follow() -> None:
     bench.producers[0].deliveries = [True] * 10
     assert bench.reporter.report_now()
     assert counts(bench.snapshots) == [0, 1, 6]
-
-
-def test_an_exception_of_produce_is_a_failure() -> None:
-    """What produce() raises is counted and logged, and the reporter continues."""
-    bench = KafkaBench()
-    assert bench.reporter.report_now()
-    bench.producers[0].refuse = BufferError("queue full")
-    assert not bench.reporter.report_now()
-    assert bench.reporter.last_error == "a snapshot for 'metrics' can't be sent: queue full"
-    bench.producers[0].refuse = None
-    assert bench.reporter.report_now()
 
 
 def test_a_fatal_error_replaces_the_producer_and_the_life_continues() -> None:
@@ -137,11 +121,15 @@ def test_invalid_arguments_are_named(arguments: dict[str, Any], field: str) -> N
 
 
 def test_the_reporters_own_metrics_are_in_its_registry() -> None:
-    """Delivered records and bytes, failures, the duration of a report and the time of the last error."""
+    """Delivered records and bytes, failures, the duration of a report and the time of the last error.
+
+    What produce() raises is a failure, and the reporter continues.
+    """
     bench = KafkaBench(own_metrics=True)
     assert bench.reporter.report_now()
-    bench.producers[0].refuse = BufferError("full")
+    bench.producers[0].refuse = BufferError("queue full")
     assert not bench.reporter.report_now()
+    assert bench.reporter.last_error == "a snapshot for 'metrics' can't be sent: queue full"
     tags = {"reporter": "kafka"}
     assert_count(bench.registry, "tallystream.reporter.sent", 1, tags=tags)
     assert_count(bench.registry, "tallystream.reporter.failed", 1, tags=tags)
@@ -150,6 +138,8 @@ def test_the_reporters_own_metrics_are_in_its_registry() -> None:
     assert find(bench.registry, "tallystream.reporter.last_error", tags=tags) == Gauge(
         name="tallystream.reporter.last_error", tags=tags, value=1_700_000_000
     )
+    bench.producers[0].refuse = None
+    assert bench.reporter.report_now()
 
 
 def test_a_failed_delivery_is_resolved_by_the_next_acknowledgement() -> None:
