@@ -66,51 +66,6 @@ def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
     assert out.strip() == "{7} {True} {False}"
 
 
-def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
-    """Two reports that do not end, a producer and a source share one deadline."""
-    out = run_program("""
-        import os
-        from tallystream.process import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
-        now = [0.0]
-        _forks.monotonic = lambda: now[0]
-        class Busy:
-            def acquire(self, timeout):
-                now[0] += timeout / 2
-                return False
-        class Producer:
-            def list_topics(self, topic, timeout):
-                return self
-            cluster_id = "c"
-            def poll(self, seconds): pass
-            def produce(self, *args, **options): pass
-            def purge(self, blocking): pass
-            def flush(self, seconds):
-                now[0] += seconds
-        class Source:
-            kind = "other"
-            def read(self):
-                return []
-        registry = MetricRegistry("orders")
-        def reporter(number):
-            return KafkaReporter(
-                registry, bootstrap_servers="b", topic=f"t-{number}", instance="i", interval=3600,
-                producer=lambda *_: Producer(),
-            )
-        first, second, third = map(reporter, range(3))
-        third._open(); third._report()
-        first._report_lock = second._report_lock = Busy()
-        registry.add_source(Source())
-        joined, = registry._sources
-        joined.lock = Busy()
-        child = os.fork()
-        if not child:
-            os._exit(0)
-        os.waitpid(child, 0)
-        print(0 < now[0] <= 0.2 + 1e-9, third._connection.is_open, third._report_lock.acquire(blocking=False))
-    """)
-    assert out.strip() == "True False True"
-
-
 def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None:
     """If a reporter can't be prepared, this is logged and counted, and all reporters of the parent go on."""
     out = run_program("""

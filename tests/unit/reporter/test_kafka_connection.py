@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from support.scripted_producer import KafkaBench, counts
 from tallystream import ConfigError
+from tallystream.process import fork
 from tallystream.testing import ManualClock
 
 
@@ -246,3 +249,26 @@ def test_stop_waits_for_other_threads_until_its_deadline(lock: str, monkeypatch:
     assert sum(held.waited) == pytest.approx(0.2)
     assert bench.reporter.stop()
     assert bench.snapshots[-1].final
+
+
+def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two reports that do not end, a producer and a source share one deadline."""
+    bench = KafkaBench()
+    busy = [bench.make(topic=f"busy-{number}") for number in range(2)]
+    source: Any = SimpleNamespace(kind="other", read=list)
+    bench.registry.add_source(source)
+    bench.reporter._open()
+    bench.producers[0].deliveries = []
+    bench.producers[0].flush = bench.producers[0].poll  # type: ignore[method-assign, assignment]
+    bench.reporter._report()
+    held = HeldLock(bench.clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(fork, "monotonic", bench.clock.monotonic)
+        for reporter in busy:
+            patched.setattr(reporter, "_report_lock", held)
+        patched.setattr(bench.registry._sources[0], "lock", held)
+        fork._before()
+        fork._in_parent()
+    assert bench.clock.monotonic() == pytest.approx(0.2)
+    assert not bench.reporter._connection.is_open
+    assert not bench.reporter._report_lock.locked()
