@@ -1,4 +1,4 @@
-"""What is better than in pyformance: threads, values that are not finite, failing gauges, coroutines."""
+"""What is better than in pyformance: threads, values that are not finite, and failing gauges."""
 
 from __future__ import annotations
 
@@ -211,26 +211,6 @@ def test_durations_do_not_depend_on_the_wall_clock(monkeypatch: pytest.MonkeyPat
         pass
     assert timing.timer is timer
     assert timer.get_count() == 1
-
-
-def test_calls_are_measured_to_their_end() -> None:
-    """The real pyformance times the creation of a coroutine."""
-    clock = Clock()
-    before, registry = ours.global_registry(), ours.MetricsRegistry(clock)
-
-    @ours.time_calls
-    async def work() -> int:
-        await asyncio.sleep(0)
-        clock.add(3)
-        return 4
-
-    ours.set_global_registry(registry)
-    try:
-        assert asyncio.run(work()) == 4
-    finally:
-        ours.set_global_registry(before)
-    (key,) = registry.dump_metrics()
-    assert registry.timer(key).get_sum() == 3
 
 
 def test_a_gauge_that_fails_hides_no_other_metric_in_the_record(log: pytest.LogCaptureFixture) -> None:

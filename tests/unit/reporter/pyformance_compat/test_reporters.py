@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import socket
 from decimal import Decimal
@@ -13,7 +12,6 @@ import pytest
 
 from support.interpreter import run_program
 from support.pyformances import Clock, ours, same
-from support.wait import wait_until
 from tallystream import ConfigError
 from tallystream.pyformance_compat.reporters import CarbonReporter, ConsoleReporter, Reporter
 
@@ -72,28 +70,6 @@ def test_carbon() -> None:
     assert {"app.int64.value 6 3", "app.decimal.value 2.5 3", "app.true.value 1 3"} <= set(lines)
     assert [line for line in lines if any(text in line for text in ("nan", "huge", "text", "\nforged"))] == []
     CarbonReporter(ours.MetricsRegistry(), port=port).report_now()  # without values it opens no connection
-
-
-@pytest.mark.parametrize(
-    "error", [OSError("no route to carbon"), asyncio.CancelledError("cancelled"), SystemExit("end")]
-)
-def test_a_report_that_fails_is_logged_and_the_next_one_is_made(
-    error: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The real pyformance drops it silently, or ends its thread."""
-
-    class Failing(Reporter):
-        reports = 0
-
-        def report_now(self, registry: Any = None, timestamp: float | None = None) -> None:  # noqa: ARG002 - it fails
-            self.reports += 1
-            raise error
-
-    reporter = Failing(reporting_interval=0.01)
-    assert [reporter.start(), reporter.start()] == [True, False]
-    wait_until(lambda: reporter.reports >= 3, 10, "three reports", poll=0.01)
-    reporter.stop()
-    assert caplog.text.count(f"a report failed: {error}") == reporter.reports
 
 
 def test_stopping_makes_a_last_report() -> None:
