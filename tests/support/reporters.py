@@ -21,9 +21,7 @@ from tallystream import (
     LoggingReporter,
     MetricRegistry,
 )
-from tallystream.record import Metric
 from tallystream.reporters.scheduled import ScheduledReporter
-from tallystream.testing import InMemoryReporter
 
 
 class Bench(ABC):
@@ -210,38 +208,10 @@ class Influx(Bench):
         self._stub.stop()
 
 
-class Memory(Bench):
-    """The in-memory reporter of the testing module."""
-
-    def __init__(self, _: Path) -> None:
-        self.reporters: list[InMemoryReporter] = []
-
-    def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        bench = self
-
-        class Breakable(InMemoryReporter):
-            def _write(self, metrics: list[Metric], ts_ms: int) -> int:
-                if bench.broken:
-                    raise OSError("broken")
-                return super()._write(metrics, ts_ms)
-
-        self.reporters.append(Breakable(registry, **options))
-        return self.reporters[-1]
-
-    def lines(self) -> list[str]:
-        return [
-            f"{metric.name} {metric.type} count={getattr(metric, 'count', None)}"
-            for reporter in self.reporters
-            for report in reporter.reports
-            for metric in report
-        ]
-
-
 BENCHES: dict[str, type[Bench]] = {
     "console": Console,
     "logging": Logging,
     "jsonlines": JsonLines,
     "graphite": Graphite,
     "influx": Influx,
-    "memory": Memory,
 }
