@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry, Reportable
 
-__all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_reported", "find"]
+__all__ = ["InMemoryReporter", "ManualClock", "assert_count", "find"]
 
 
 class ManualClock:
@@ -76,10 +76,3 @@ def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[
     actual = getattr(found, "count", None)
     if actual != count:
         raise AssertionError(f"{name!r} counted {actual}, not {count}: {found}")
-
-
-def assert_not_reported(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> None:
-    """Assert that there is no metric of this name and tags, or that it has no value."""
-    found = find(registry, name, tags=tags)
-    if found is not None:
-        raise AssertionError(f"{name!r} is reported: {found}")
