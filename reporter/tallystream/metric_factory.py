@@ -120,10 +120,6 @@ class ScopedRegistry(MetricFactory):
         self._prefix = check_name("prefix", prefix) + "." if prefix else ""
         self._tags = check_tags(prefix, tags)
 
-    def __repr__(self) -> str:
-        tags = f" tags={self._tags!r}" if self._tags else ""
-        return f"<ScopedRegistry {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
-
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of the registry, with the prefix and tags."""
         name = self._prefix + check_name("the name of a metric", name)

@@ -30,9 +30,6 @@ class ConsumerProgress:
         self._taken: _CountedOffsets | None = None
         self.counter = self._processed.counter
 
-    def __repr__(self) -> str:
-        return repr(self.counter).replace("Counter", type(self).__name__, 1)
-
     def taken(self, messages: Iterable[Any]) -> int:
         """Count messages that are about to be processed, and return their number. Errors are skipped.
 
@@ -73,9 +70,6 @@ class ProducerProgress:
     def __init__(self, registry: MetricFactory, counter_name: str, tags: Mapping[str, str] | None = None) -> None:
         self._sent = _CountedOffsets(registry, counter_name, dict(tags or {}))
         self.counter = self._sent.counter
-
-    def __repr__(self) -> str:
-        return repr(self.counter).replace("Counter", type(self).__name__, 1)
 
     def delivered(self, error: object, message: Any) -> None:
         """Count a message that the broker has, and its offset. With an `error`, nothing is counted.

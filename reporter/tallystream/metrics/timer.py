@@ -53,10 +53,9 @@ class Timer(Histogram):
     """
 
     kind: ClassVar[str] = "timer"
-    __slots__ = ("_meter", "clock", "monotonic")
+    __slots__ = ("_meter", "monotonic")
 
     def __init__(self, name: str, tags: Mapping[str, str], clock: Clock) -> None:
-        self.clock = clock
         self.monotonic = clock.monotonic
         self._meter = Meter(name, tags, clock)
         super().__init__(name, tags, clock)
