@@ -209,12 +209,6 @@ def test_attributes() -> None:
     assert shape.values(Gauge(name="g", value=1)) == {}
 
 
-def test_selection() -> None:
-    """Included and not excluded names are selected, case-sensitively."""
-    selection = MetricFilter(["a.*", "b"], ["*.x"])
-    assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.selects(name)] == ["a.1", "b"]
-
-
 @pytest.mark.parametrize("wrong", ["", "orders.*", None, 5, [""], [5], iter(["*"])])
 def test_what_is_no_list_of_texts_selects_nothing(wrong: Any) -> None:
     """The error names the argument. An iterator would be empty at the second report."""

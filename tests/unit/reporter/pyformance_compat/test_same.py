@@ -61,24 +61,6 @@ def test_histograms(steps: list[Any], options: dict[str, Any]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 1000), max_size=20))
-def test_weighted_rates_that_are_read_every_five_seconds(marks: list[int]) -> None:
-    """The real pyformance ticks when a rate is read, Tallystream every five seconds, with the same formula."""
-
-    def program(library: Any, clock: Clock) -> list[Any]:
-        meter = library.meters.Meter(clock=clock)
-        seen = []
-        for number in marks:
-            meter.mark(number)
-            clock.add(5)
-            meter.tick()
-            seen.append([meter.get_one_minute_rate(), meter.get_five_minute_rate(), meter.get_fifteen_minute_rate()])
-        return seen
-
-    same(program)
-
-
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.tuples(PASSING), st.sampled_from(["stop", "clear", "fail", "back"]))))
 def test_timers(steps: list[Any]) -> None:
     """`with`, `stop`, code that raises, a clock that is set back: equal statistics and mean rates."""
