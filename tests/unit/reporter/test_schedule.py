@@ -16,7 +16,6 @@ from support.scripted_producer import KafkaBench
 from support.wait import wait_until
 from tallystream import MetricRegistry
 from tallystream.record import Metric
-from tallystream.reporters import thread
 from tallystream.reporters.local import LocalReporter
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.reporters.thread import Schedule
@@ -35,23 +34,16 @@ def test_the_next_time_is_always_in_the_future(first: float, interval: float, la
     assert schedule.due <= now + interval * (1 + 1e-9) + 1e-6
 
 
-def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reporters_that_start_together_do_not_report_together() -> None:
     """The first report of each is due at a random time in the first interval."""
-    clock, made = ManualClock(), list[tuple[float, float]]()
-
-    class Noted(Schedule):
-        def __init__(self, first: float, interval: float) -> None:
-            made.append((first, interval))
-            super().__init__(first, interval)
-
-    monkeypatch.setattr(thread, "Schedule", Noted)
+    clock, due = ManualClock(), set[float]()
     clock.advance(1000)
     for _ in range(20):
-        with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60):
-            pass
-    assert {interval for _, interval in made} == {60}
-    assert all(1000 <= first <= 1060 for first, _ in made)
-    assert len({first for first, _ in made}) == 20
+        with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60) as reporter:
+            assert reporter._thread is not None
+            due.add(reporter._thread._schedule.due)
+    assert len(due) == 20
+    assert all(1000 <= first <= 1060 for first in due)
 
 
 def test_a_reporter_draws_none_of_the_random_numbers_of_the_application() -> None:
