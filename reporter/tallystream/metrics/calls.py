@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial, wraps
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ def observe_calls(function: Any, around: Around) -> Any:
     """
     if isinstance(function, staticmethod | classmethod):
         return type(function)(observe_calls(function.__func__, around))
-    if isinstance(function, MethodType):
-        return MethodType(observe_calls(function.__func__, around), function.__self__)
     if not callable(function):
         raise TypeError(f"{function!r:.100} can't be called; decorate a function, a method or a callable object")
     make = _CONTEXT_MANAGERS.get(getattr(function, "__code__", None))
@@ -45,8 +42,7 @@ def _wrapper_of(function: Any) -> Callable[[Any, Around], Any]:
     while isinstance(function, partial):
         function = function.func
     kinds = (function, type(function).__call__)  # the second one for an object that can be called
-    of_generator = getattr(getattr(function, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
-    if any(map(inspect.iscoroutinefunction, kinds)) or of_generator:
+    if any(map(inspect.iscoroutinefunction, kinds)):
         return _coroutine
     if any(map(inspect.isasyncgenfunction, kinds)):
         return _async_generator

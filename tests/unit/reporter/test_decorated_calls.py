@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-import types
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,34 +96,6 @@ class _Work:
                 assert number == 1
 
         asyncio.run(enter())
-
-    def bound_contextmanager(self, decorate: Any) -> None:
-        outer = self
-
-        class Holder:
-            @contextlib.contextmanager
-            def work(self) -> Iterator[Holder]:
-                outer.step()
-                yield self
-                outer.end()
-
-        holder = Holder()
-        with decorate(holder.work)() as found:
-            assert found is holder
-
-    def generator_based_coroutine(self, decorate: Any) -> None:
-        @decorate
-        @types.coroutine
-        def work() -> Generator[Any, Any, str]:
-            self.step()
-            yield from asyncio.sleep(0).__await__()
-            return self.end()
-
-        async def wait() -> str:
-            done: str = await work()
-            return done
-
-        assert asyncio.run(wait()) == "done"
 
     def callable_object(self, decorate: Any) -> None:
         outer = self
