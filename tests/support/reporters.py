@@ -197,9 +197,8 @@ class Influx(Bench):
         return Response(204)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        return InfluxReporter(
-            registry, instance="i-1", url=self._stub.url, token="hush", org="o", bucket="b", **options
-        )
+        token = " hush\n"  # as in a file
+        return InfluxReporter(registry, instance="i-1", url=self._stub.url, token=token, org="o", bucket="b", **options)
 
     def lines(self) -> list[str]:
         return "\n".join(self.data).split("\n") if self.data else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,17 +132,6 @@ def test_a_tag_of_a_metric_replaces_no_tag_of_the_reporter() -> None:
     assert graphite_lines(metric, {"count": 3}, "", own, 0) == [
         "c.count;app=shop;instance=a;tag_app=x;tag_tag_app=y 3 0"
     ]
-
-
-def test_a_token_from_a_file_is_sent_without_its_line_break() -> None:
-    """White space at the start and end of a token is removed."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
-        arguments = {**INFLUX, "url": f"http://127.0.0.1:{server.getsockname()[1]}", "token": " hush-hush\n"}
-        with InfluxReporter(MetricRegistry("app"), interval=0.01, timeout=0.1, **arguments):
-            connection, _ = server.accept()
-            with connection:
-                assert b"\r\nAuthorization: Token hush-hush\r\n" in connection.recv(4096)
 
 
 @pytest.mark.parametrize("token", ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None])
