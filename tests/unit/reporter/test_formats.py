@@ -33,51 +33,34 @@ GRAPHITE: dict[str, Any] = {"instance": "i"}
 INFLUX: dict[str, Any] = {"instance": "i", "url": "http://localhost:1", "token": "t", "org": "o", "bucket": "b"}
 
 
+BAD_URLS = [
+    *("localhost", "ftp://h", "http://", "http://me:hush@h:abc", "http://me:hush@h:99999", "http://h:0", "http://[::1"),
+    *("http://h/a b", "http://h/ü", "http://h\n", "http://a b", b"http://h", None),
+]
+BAD_TOKENS = ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None]
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "field"),
     [
         (GraphiteReporter, {**GRAPHITE, "instance": ""}, "instance"),
         (GraphiteReporter, {**GRAPHITE, "attributes": ["no"]}, "attributes"),
         (InfluxReporter, {**INFLUX, "instance": ""}, "instance"),
-        (InfluxReporter, {**INFLUX, "url": "localhost"}, "url"),
+        *((InfluxReporter, {**INFLUX, "url": url}, "url") for url in BAD_URLS),
+        *((InfluxReporter, {**INFLUX, "token": token}, "token") for token in BAD_TOKENS),
         (ConsoleReporter, {"attributes": ["p100"]}, "attributes"),
     ],
 )
 def test_a_rejected_reporter_leaves_no_metric_behind(
     make: Callable[..., object], arguments: dict[str, Any], field: str
 ) -> None:
-    """The error names the argument, and the registry is unchanged."""
+    """The error names the argument and shows no secret. It is raised at once, not at each report."""
     registry = MetricRegistry("app")
     with pytest.raises(ConfigError) as caught:
         make(registry, **arguments)
     assert caught.value.field == field
+    assert "hush" not in repr(caught.value)
     assert registry.metrics() == []
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "localhost",
-        "ftp://h",
-        "http://",
-        "http://me:hush@h:abc",
-        "http://me:hush@h:99999",
-        "http://h:0",
-        "http://[::1",
-        "http://h/a b",
-        "http://h/ü",
-        "http://h\n",
-        "http://a b",
-        b"http://h",
-        None,
-    ],
-)
-def test_a_url_that_cannot_work_is_refused(url: object) -> None:
-    """The error is raised at once, not at each report, and shows no password."""
-    with pytest.raises(ConfigError) as caught:
-        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})
-    assert caught.value.field == "url"
-    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://h", "https://h:8086/", "http://[::1]:8086/influx", "http://me:hush@bücher:1"])
@@ -132,15 +115,6 @@ def test_a_tag_of_a_metric_replaces_no_tag_of_the_reporter() -> None:
     assert graphite_lines(metric, {"count": 3}, "", own, 0) == [
         "c.count;app=shop;instance=a;tag_app=x;tag_tag_app=y 3 0"
     ]
-
-
-@pytest.mark.parametrize("token", ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None])
-def test_an_invalid_token_is_refused_and_not_shown(token: object) -> None:
-    """Python's HTTP client would refuse it at each report, with an error that contains it."""
-    with pytest.raises(ConfigError) as caught:
-        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "token": token})
-    assert str(caught.value).startswith("token: '***' can't be used; give ")
-    assert "hush" not in repr(caught.value)
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
