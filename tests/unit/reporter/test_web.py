@@ -212,21 +212,6 @@ def test_wsgi_requests_count_by_route_method_and_status(registry: MetricRegistry
     assert (seconds(registry, "/stream"), active(registry)) == (2.0, 0)
 
 
-def test_a_wsgi_request_ends_once(registry: MetricRegistry) -> None:
-    """A server or another middleware may close the body again."""
-
-    def app(_environ: Any, start: Any) -> list[bytes]:
-        start("200 OK", [])
-        return [b"x"]
-
-    body: Any = WsgiMiddleware(app, registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
-    assert list(body) == [b"x"]
-    body.close()
-    body.close()
-    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
-    assert active(registry) == 0
-
-
 def raising(step: str) -> Any:
     """Return a WSGI application that raises in this step, after its response has begun."""
 
@@ -257,5 +242,6 @@ def test_a_wsgi_response_that_fails_midway_is_a_5xx(registry: MetricRegistry, st
         body: Any = WsgiMiddleware(raising(step), registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
         with closing(body):
             sent.extend(body)
+        body.close()  # a server or another middleware may close it again
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx" if step == "nothing" else "5xx"))
     assert (active(registry), sent) == (0, [] if step == "call" else [b"x"])
