@@ -11,7 +11,7 @@ from tallystream.bridges.sources import FAILED, SourceAdapter
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.metric_factory import M, Make, MetricFactory
-from tallystream.metrics.gauge import Gauge, checked
+from tallystream.metrics.gauge import Gauge
 from tallystream.metrics.histogram import Histogram
 from tallystream.process.fork import Step, after_fork_in_child
 from tallystream.validation import check_name, check_tags
@@ -171,21 +171,20 @@ class MetricRegistry(MetricFactory):
         """
         thread = get_ident()
         is_nested = thread in self._reading
-        # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
+        # Code of the application may use the registry, so it runs before the lock is taken.
         try:
             self._reading.add(thread)
             from_sources = [] if is_nested else self._read_sources()
             by_tags = [metrics for kind, metrics in list(self._metrics.values()) if kind == Gauge.kind]
             listed = [metric for metrics in by_tags for metric in list(metrics.values())]
             gauges = [metric for metric in listed if isinstance(metric, Gauge) and metric.function is not None]
-            computed = {gauge: None if is_nested else gauge.compute() for gauge in gauges}
+            computed = {gauge: None if is_nested else gauge.read() for gauge in gauges}
         finally:
             if not is_nested:
                 self._reading.discard(thread)
         with self._lock:
             collected = [computed[m] if m in computed else m.collect(views=views) for m in self.metrics()]
-        values = [checked(value) if isinstance(value, record.Gauge) else value for value in collected]
-        return [value for value in values if value is not None] + from_sources
+        return [value for value in collected if value is not None] + from_sources
 
     def _read_sources(self) -> list[record.Metric]:
         names, seen = set(self._metrics), set[record.Identity]()

@@ -38,14 +38,14 @@ class Gauge(Metric):
         self.reset_after_fork()
 
     def set(self, value: float) -> None:
-        """Set the value.
+        """Set the value. The gauge has none after a number that is not finite.
 
         Raises:
             TypeError: `value` is not a real number, or a function computes the gauge's value.
         """
         if self.function is not None:
             raise TypeError(f"the gauge {self.name!r} is computed by a function; it can't be set")
-        self._value = as_number(value)
+        self._value = self._finite(as_number(value))
 
     @property
     def value(self) -> float | None:
@@ -53,12 +53,7 @@ class Gauge(Metric):
         return self._value if self.function is None else self.function()
 
     def read(self) -> record.Gauge | None:
-        """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
-        gauge = self.compute()
-        return None if gauge is None else checked(gauge)
-
-    def compute(self) -> record.Gauge | None:
-        """Return the current value, not yet `checked`, or None if there is none. If the function fails, log it.
+        """Return the value as a record struct, or None if there is none. A function that fails is logged.
 
         The function is code of the application: a snapshot calls it before it locks the registry. Whatever it
         raises, the other metrics must be reported.
@@ -70,26 +65,27 @@ class Gauge(Metric):
                 raise
             _log.exception("gauge %s is skipped in this snapshot: its function failed", label(self.name, self.tags))
             return None
-        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
+        return self._record(None if value is None else self._finite(value))
 
     def collect(self, *, views: bool) -> record.Gauge | None:  # noqa: ARG002 - used by distributions
-        """Return the value that was set last, not `checked`: that may log, and so run code of the application."""
-        value = self._value
-        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
+        """Return the value that was set last, or None if there is none or a function computes it."""
+        return self._record(self._value)
 
     def reset_after_fork(self) -> None:
         """Remove the value, which is the parent's. A function stays, and is called again."""
         self._value = None
 
+    def _record(self, value: float | None) -> record.Gauge | None:
+        return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)
 
-def checked(gauge: record.Gauge) -> record.Gauge | None:
-    """Return the gauge with its value as an int or float. If it is not a finite number, log it and return None."""
-    try:
-        number = as_number(gauge.value)
-        if isfinite(number):
-            return record.Gauge(name=gauge.name, tags=gauge.tags, value=number)
-    except Exception:  # noqa: BLE001 - the value may have any type, and the other metrics must be reported
-        _log.debug("the failure in full", exc_info=True)
-    text = "gauge %s is skipped in this snapshot: %.100r is not a finite number"
-    _log.warning(text, label(gauge.name, gauge.tags), gauge.value)
-    return None
+    def _finite(self, value: float) -> float | None:
+        """Return the value as an int or float. If it is not a finite number, log it and return None."""
+        try:
+            number = as_number(value)
+            if isfinite(number):
+                return number
+        except Exception:  # noqa: BLE001 - the value may have any type, and the other metrics must be reported
+            _log.debug("the failure in full", exc_info=True)
+        text = "gauge %s is skipped: %.100r is not a finite number"
+        _log.warning(text, label(self.name, self.tags), value)
+        return None
