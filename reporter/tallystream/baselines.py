@@ -77,8 +77,5 @@ def _combined_sketch(one: record.Sketch | None, other: record.Sketch | None, sig
     if other is None:
         return one
     sketch = Sketch.decode(one) if one else Sketch()
-    if sign > 0:
-        sketch.merge(Sketch.decode(other))
-    else:
-        sketch.subtract(Sketch.decode(other))
+    sketch.merge(Sketch.decode(other), sign)
     return sketch.encode()

@@ -212,8 +212,14 @@ class Sketch:
             index >>= 1
         buckets.increment(index)
 
-    def merge(self, other: Sketch) -> None:
-        """Add all values of another sketch. The result has the lower scale of both, or less if the buckets need it."""
+    def merge(self, other: Sketch, sign: int = 1) -> None:
+        """Add all values of another sketch. The result has the lower scale of both, or less if the buckets need it.
+
+        If `sign` is -1, subtract them: `other` must be an earlier state of this sketch.
+
+        Raises:
+            OverflowError: a count would be negative, or need more than 64 bits.
+        """
         theirs = other.copy()
         while theirs.scale > self.scale:
             theirs._halve()  # noqa: SLF001 - of the same class
@@ -225,29 +231,9 @@ class Sketch:
             if self.scale == theirs.scale:
                 theirs._halve()  # noqa: SLF001
             self._halve()
-        self.zeros += theirs.zeros
-        self.positive.add(theirs.positive)
-        self.negative.add(theirs.negative)
-
-    def subtract(self, earlier: Sketch) -> None:
-        """Subtract the values of an earlier state of this sketch.
-
-        Raises:
-            ValueError: this sketch does not contain the other one.
-        """
-        before = earlier.copy()
-        while before.scale > self.scale:
-            before._halve()  # noqa: SLF001
-        if not (
-            before.scale == self.scale
-            and before.zeros <= self.zeros
-            and _contains(self.positive, before.positive)
-            and _contains(self.negative, before.negative)
-        ):
-            raise ValueError("a sketch can't be taken from one that does not contain it")
-        self.zeros -= before.zeros
-        self.positive.add(before.positive, -1)
-        self.negative.add(before.negative, -1)
+        self.zeros += sign * theirs.zeros
+        self.positive.add(theirs.positive, sign)
+        self.negative.add(theirs.negative, sign)
 
     def copy(self) -> Sketch:
         """Return an independent copy."""
@@ -311,11 +297,6 @@ class Sketch:
         positive.offset, positive.counts = halved
         negative.offset, negative.counts = others
         self.scale, self._factor = scale, 2.0**scale
-
-
-def _contains(buckets: Buckets, earlier: Buckets) -> bool:
-    _, now, before = aligned(buckets, earlier)
-    return all(count >= less for count, less in zip_longest(now, before, fillvalue=0))
 
 
 @lru_cache(maxsize=4096)
