@@ -101,16 +101,19 @@ def secret_file(variable: str, env: Mapping[str, str]) -> str:
     """Return the secret in the file that a variable of the environment names, empty if it names none.
 
     Raises:
-        ConfigError: the file can't be read.
+        ConfigError: the file can't be read, or is empty.
     """
     path = env.get(variable, "")
     if not path:
         return ""
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(variable, path, f"it can't be read: {reason}") from error
+    if not secret:
+        raise ConfigError(variable, path, "it is empty: write the secret into it")
+    return secret
 
 
 OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"

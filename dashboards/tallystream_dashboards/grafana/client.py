@@ -114,12 +114,10 @@ def _message(response: urllib3.BaseHTTPResponse) -> str:
 
 def _token(env: Mapping[str, str]) -> str:
     """Return the token from the environment, or from the file that it names."""
-    if not env.get(TOKEN, "").strip() and not env.get(f"{TOKEN}_FILE"):
-        remedy = f"set it to the token of a service account, or name a file that contains it in {TOKEN}_FILE"
-        raise ConfigError(TOKEN, "", remedy)
     token = env.get(TOKEN, "").strip() or secret_file(f"{TOKEN}_FILE", env)
     if not token:
-        raise ConfigError(f"{TOKEN}_FILE", env[f"{TOKEN}_FILE"], "it is empty: write the secret into it")
+        remedy = f"set it to the token of a service account, or name a file that contains it in {TOKEN}_FILE"
+        raise ConfigError(TOKEN, "", remedy)
     return token
 
 

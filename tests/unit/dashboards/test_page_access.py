@@ -212,14 +212,14 @@ def test_an_incomplete_form_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_password_file_is_an_error(tmp_path: Path) -> None:
     """The error names the variable and what to do, and has nothing of the file's content."""
     path = tmp_path / "password"
-    for content, remedy in ((b"\xff\xfesecret", "UTF-8"), (b" \n", "it is empty"), (None, "it can't be read")):
+    for content, remedy in ((b"\xff\xfehush", "UTF-8"), (b" \n", "it is empty"), (None, "it can't be read")):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(ConfigError, match=remedy) as error:
             from_environment({f"{ENV}_FILE": str(path)})
         assert str(error.value).startswith("TALLYSTREAM_PAGE_PASSWORD_FILE: ")
-        assert "secret" not in str(error.value)
+        assert "hush" not in str(error.value)
 
 
 def test_a_web_page_cannot_read_a_page_without_a_password() -> None:

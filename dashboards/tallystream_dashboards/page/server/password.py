@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.http import secret_file
 
 if TYPE_CHECKING:
@@ -19,20 +18,13 @@ ENV = "TALLYSTREAM_PAGE_PASSWORD"
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> str:
-    """Return the password from the environment, or from the file that it names; empty: no password.
+    """Return the password from the file that the environment names, or else from it; empty: no password.
 
     Raises:
         ConfigError: the file can't be read, is empty, or is not UTF-8.
     """
     env = os.environ if env is None else env
-    variable = f"{ENV}_FILE"
-    path = env.get(variable)
-    if not path:
-        return env.get(ENV, "")
-    password = secret_file(variable, env)
-    if not password:
-        raise ConfigError(variable, path, "it is empty: write the password into it")
-    return password
+    return secret_file(f"{ENV}_FILE", env) or env.get(ENV, "")
 
 
 log = logging.getLogger(__name__)
