@@ -33,15 +33,6 @@ def _processed(*spans: Span) -> Line:
     return Line("processed", list(spans))
 
 
-def test_lines_are_chosen_by_their_kind() -> None:
-    """What was processed and what was counted are different lines, in the order in which they were written."""
-    lines = [_processed((0, 0, 10)), Line("counted", [(0, 0, 10)], 9, 45), Line("committed"), _processed((0, 10, 15))]
-    parsed = journal.parse(_text(*lines))
-    assert parsed == lines
-    assert journal.of_kind(parsed, "processed") == [lines[0], lines[3]]
-    assert journal.of_kind(parsed, "counted") == [lines[1]]
-
-
 def test_an_incomplete_last_line_is_ignored() -> None:
     """A reader can read the journal during a write."""
     text = _text(_processed((0, 0, 10)))
@@ -74,16 +65,6 @@ def test_a_decrease_is_counted(reader: SumsReader) -> None:
     for count in (5, 9, 8, 12):
         reader.add(sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0))
     assert (reader.count(), reader.decreases) == (12, 1)
-
-
-def test_values_that_depend_on_time_are_left_out(reader: SumsReader) -> None:
-    """Gauges are not compared; the two offsets of a position are."""
-    reader.add(sums.Sum(app="a", name="now", type="gauge", sum=3, number=1, ts=0))
-    for partition in ("0", "1"):
-        reader.add(
-            sums.Sum(app="a", name="at", type="position", tags={"partition": partition}, start=2, position=7, ts=0)
-        )
-    assert [key[2] for key in reader.values()] == ["position", "position"]
 
 
 def test_what_a_counter_counted(reader: SumsReader) -> None:
@@ -208,12 +189,6 @@ def test_differences_name_metric_tags_field_and_both_values() -> None:
     assert differences(SUMS, other) == [
         "flights.processed.position{'partition': '0', 'topic': 'flights'}.position: 100 and 99"
     ]
-
-
-def test_the_number_of_events() -> None:
-    """By default the complete data set three times, with --quick fewer."""
-    assert DemoSettings().number == 1_010_328
-    assert DemoSettings(quick=True).number == 100_000
 
 
 def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
