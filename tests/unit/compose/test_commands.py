@@ -85,15 +85,6 @@ def test_lives_and_metrics_are_as_text() -> None:
     assert "forgotten lives counted stays" not in as_text(PLAN, of_instance=False)
 
 
-@pytest.mark.parametrize("command", [["forget", "--instance", "a"], ["rebuild"]])
-@pytest.mark.parametrize("seconds", ["0", "nan"])
-def test_a_timeout_is_a_number_of_seconds(command: list[str], seconds: str) -> None:
-    """With `nan`, which is neither above nor below 0, a wait would never end."""
-    refused = CliRunner().invoke(main.app, [*command, "--timeout", seconds, "--bootstrap-servers", "127.0.0.1:1"])
-    assert isinstance(refused.exception, ConfigError)
-    assert refused.exception.field == "--timeout"
-
-
 def test_the_tables_are_limited() -> None:
     """Their numbers of rows are printed then."""
     text = as_text(PLAN._replace(lives=PLAN.lives * (MAX_ROWS + 5)), of_instance=True)
