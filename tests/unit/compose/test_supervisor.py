@@ -13,16 +13,8 @@ import pytest
 
 from support.processes import running
 from support.wait import wait_until
-from tallystream_cli.local.supervisor import HEALTHY_AFTER_S, Command, Supervisor, Watched
+from tallystream_cli.local.supervisor import HEALTHY_AFTER_S, Command, Supervisor
 from tallystream_cli.servers.process import Server, StartError, tail
-
-
-def test_the_pause_doubles_up_to_half_a_minute() -> None:
-    """A component that always dies at once is always restarted. After a run of a minute the pause is short again."""
-    watched = Watched(FakeComponent("page", []))
-    assert [watched.next_pause(0.1) for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    assert watched.next_pause(HEALTHY_AFTER_S - 0.1) == 30
-    assert [watched.next_pause(ran_s) for ran_s in (HEALTHY_AFTER_S, 0.0)] == [0.5, 1]
 
 
 def test_the_last_lines_of_a_long_log(tmp_path: Path) -> None:
@@ -125,11 +117,14 @@ def test_a_download_is_not_counted_as_a_start(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_dead_component_is_restarted_after_a_pause_that_doubles() -> None:
-    """Each death in a row doubles the pause; the restart comes when the pause has ended, not before."""
+    """Each death in a row doubles the pause, up to half a minute. A run of a minute makes it short again.
+
+    The restart comes when the pause has ended, not before.
+    """
     system = FakeSystem("broker", "page")
     system.start()
     page, now = system.components["page"], system.now
-    for death, pause in enumerate([0.5, 1.0, 2.0, 4.0], start=1):
+    for death, pause in enumerate([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0], start=1):
         page.code = -9
         system.tick_at(now)
         assert system.messages[-1] == f"page died (code -9); it is restarted in {pause:g} s"
@@ -142,7 +137,10 @@ def test_a_dead_component_is_restarted_after_a_pause_that_doubles() -> None:
         assert system.messages[-1].startswith("page is up again")
         now += pause
     assert system.state("broker") == "up"
-    assert system.calls.count("begin page") == 5
+    assert system.calls.count("begin page") == 9
+    page.code = -9
+    system.tick_at(now + HEALTHY_AFTER_S)
+    assert system.messages[-1] == "page died (code -9); it is restarted in 0.5 s"
 
 
 def test_a_restart_that_fails_is_tried_again() -> None:
