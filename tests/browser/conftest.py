@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -119,13 +121,21 @@ def serve(tmp_path: Path) -> Callable[[str], AbstractContextManager[str]]:
 
 
 @pytest.fixture(scope="session")
-def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Serve ten minutes of history to tests that only read. Yield the URL and the time of the last round, epoch ms."""
+def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Serve ten minutes of history to tests that only read.
+
+    Yield a function that returns the URL of a view, at the end of the history or `ago_s` before it.
+    """
     folder = tmp_path_factory.mktemp("past")
     spec = f"local:{folder / 'store.db'}"
     sink = open_sink(StoreSettings.parse(spec))
     sink.setup()
-    past = History(sink)
+    history = History(sink)
     sink.close()
     with serving(folder, spec) as url:
-        yield url, past.last_ms
+
+        def address(*, ago_s: int = 0, **selected: str) -> str:
+            at = datetime.fromtimestamp(history.last_ms / 1000 - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            return f"{url}/?{urlencode({**selected, 'at': at})}"
+
+        yield address

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page
@@ -19,22 +17,15 @@ LINE = 23
 """The height of a line of a table, in px."""
 
 
-def address(page_of_the_past: tuple[str, int], **selected: str) -> str:
-    """Return the URL of a view at the end of ten minutes of history."""
-    url, last_ms = page_of_the_past
-    at = datetime.fromtimestamp(last_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{url}/?{urlencode({**selected, 'at': at})}"
-
-
 def drawn(page: Page) -> None:
     """Wait until the view is complete."""
     page.get_by_role("region", name="State of the system").wait_for(timeout=TIMEOUT_MS)
     until_complete(page)
 
 
-def test_what_is_not_well_comes_first(page_of_the_past: tuple[str, int], open_page: Callable) -> None:
+def test_what_is_not_well_comes_first(past: Callable, open_page: Callable) -> None:
     """Every view begins with the problems, worst first, each with its time, reason, runbook and details."""
-    with open_page(address(page_of_the_past, view="metrics")) as page:
+    with open_page(past(view="metrics")) as page:
         state = page.get_by_role("region", name="State of the system")
         state.get_by_role("heading", name="2 problems: 1 critical, 1 warning").wait_for(timeout=TIMEOUT_MS)
         worst, other = state.get_by_role("listitem").all_inner_texts()
@@ -52,9 +43,9 @@ def test_what_is_not_well_comes_first(page_of_the_past: tuple[str, int], open_pa
         assert "at=" in page.url
 
 
-def test_a_screen_reader_finds_everything_by_its_name(page_of_the_past: tuple[str, int], open_page: Callable) -> None:
+def test_a_screen_reader_finds_everything_by_its_name(past: Callable, open_page: Callable) -> None:
     """Widgets, charts, tables and their cells have roles and names, also on a phone, where rows are drawn as blocks."""
-    with open_page(address(page_of_the_past, view="groups"), viewport=PHONE) as page:
+    with open_page(past(view="groups"), viewport=PHONE) as page:
         drawn(page)
         for name in ("Period", "View"):
             page.get_by_role("radiogroup", name=name).wait_for(timeout=TIMEOUT_MS)
@@ -71,11 +62,9 @@ def test_a_screen_reader_finds_everything_by_its_name(page_of_the_past: tuple[st
         assert "audit: 2,360, from 0 to 2,360" in text
 
 
-def test_a_phone_sorts_and_has_a_line_for_each_group_that_is_ok(
-    page_of_the_past: tuple[str, int], open_page: Callable
-) -> None:
+def test_a_phone_sorts_and_has_a_line_for_each_group_that_is_ok(past: Callable, open_page: Callable) -> None:
     """All that is known is shown of the other groups. The names of the columns are above the rows."""
-    with open_page(address(page_of_the_past, view="groups"), viewport=PHONE) as page:
+    with open_page(past(view="groups"), viewport=PHONE) as page:
         drawn(page)
         names = page.get_by_role("table", name="Consumer groups").get_by_role("rowheader")
         assert names.all_inner_texts()[:2] == ["audit", "billing"]
@@ -91,9 +80,7 @@ def test_a_phone_sorts_and_has_a_line_for_each_group_that_is_ok(
             assert row.get_by_text("orders/0").or_(row.get_by_text("The lag is")).is_visible() is why
 
 
-def test_a_phone_shows_every_view_without_scrolling_sideways(
-    page_of_the_past: tuple[str, int], open_page: Callable
-) -> None:
+def test_a_phone_shows_every_view_without_scrolling_sideways(past: Callable, open_page: Callable) -> None:
     """At 390 px nothing reaches beyond the right edge. The answer is on the first screen."""
     views = {
         "home": {},
@@ -103,9 +90,9 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
         "compare": {"view": "compare", "app": "orders"},
         "runbook": {"view": "runbook", "section": "lag-status"},
     }
-    with open_page(address(page_of_the_past), viewport=PHONE) as page:
+    with open_page(past(), viewport=PHONE) as page:
         for name, selected in views.items():
-            page.goto(address(page_of_the_past, **selected))
+            page.goto(past(**selected))
             drawn(page)
             if name not in ("home", "runbook"):
                 page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
@@ -44,18 +42,6 @@ def sink(spec: str) -> Iterator[Sink]:
     opened.setup()
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
-    """Return a function that returns URLs of ten minutes of history, at their end or `ago_s` before it."""
-    url, last_ms = page_of_the_past
-
-    def address(*, ago_s: int = 0, **selected: str) -> str:
-        at = datetime.fromtimestamp(last_ms / 1000 - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{url}/?{urlencode({**selected, 'at': at})}"
-
-    return address
 
 
 REFUSED = "the page refused a wrong password, the last from 127.0.0.1"
