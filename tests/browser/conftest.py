@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -16,11 +14,11 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
+from support.commands import command
 from support.page_history import History
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
-SERVE = Path(__file__).with_name("serve_page.py")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -99,9 +97,8 @@ def serving(folder: Path, store: str) -> Iterator[str]:
     ready, log = folder / "ready", folder / "page.log"
     ready.unlink(missing_ok=True)
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(SERVE), store, str(ready)], stdout=output, stderr=output, env=dict(os.environ)
-        )
+        words = command("page", "--store", store, "--port", "0", "--ready-file", str(ready))
+        process = subprocess.Popen(words, stdout=output, stderr=output)
     try:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the page answers")
         assert process.poll() is None, log.read_text()
