@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.browser import (
+    OVERFLOWS,
     SCREENSHOTS,
     TIMEOUT_MS,
     cells,
@@ -201,6 +202,7 @@ def test_what_was_sent_and_processed(past: Callable, open_page: Callable) -> Non
         for width, name in ((1400, "compare.png"), (400, "compare-400.png")):
             page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
             assert bounds.evaluate(VISIBLE), f"{width} px wide"
+            wait_until(lambda: page.evaluate(OVERFLOWS) == [], 20, f"all is within {width} px")
             screenshot(page, name)
     with open_page(past(view="metrics", app="billing")) as page:
         until(page, "Sum of invoices", "55")

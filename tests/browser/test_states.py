@@ -54,7 +54,7 @@ STATES = (
     State("1-instance", "Everything is well.", ("metrics",), instances=1),
     State("10-instances", "Everything is well.", ("metrics",), instances=10),
     State("40-instances", "Everything is well.", ("home", "metrics"), instances=40),
-    State("3-groups", "1 critical problem", ("groups",), groups=3, stopped=1),
+    State("3-groups", "1 critical problem", ("groups", "runbook"), groups=3, stopped=1),
     State("40-groups", "5 problems: 5 critical", ("groups", "group"), groups=40, stopped=5),
     State("crash", "1 warning", ("home", "metrics"), instances=3, silent=1, groups=1),
     State("crash-of-the-last", "1 warning", ("home",), instances=3, ended=2, silent=1),
@@ -65,6 +65,7 @@ ADDRESSES = {
     "metrics": {"view": "metrics", "app": "shop", "metric": "queue.length"},
     "groups": {"view": "groups"},
     "group": {"group": "group-01"},
+    "runbook": {"view": "runbook", "section": "lag-status"},
 }
 
 

@@ -35,14 +35,14 @@ class History:
                 points += instances(now - ago * 1000, 600 - ago)
         sink.write(points)
 
-    def round(self, *, behind: int | None = None) -> None:
-        """Write a round of now, in which `billing` has a lag of `behind` records."""
-        self.sink.write(self.points(round(time.time() * 1000), 0, behind=behind))
+    def round(self) -> None:
+        """Write a round of now."""
+        self.sink.write(self.points(round(time.time() * 1000), 0))
 
-    def points(self, ts: int, ago: int, *, behind: int | None = None) -> list[Point]:
+    def points(self, ts: int, ago: int) -> list[Point]:
         """Return the points of a round `ago` seconds ago."""
         end = 100_000 - ago * 20
-        billing = end - (4321 - ago * 2 if behind is None else behind)
+        billing = end - (4321 - ago * 2)
         groups = [
             group("billing", (billing, end), (None, 10)),
             group("audit", (min(end, 100_000 - 120 * 20), end), members=0),
