@@ -103,17 +103,6 @@ def test_the_applications_say_how_late_lost_and_twice_are_at_the_end_of_the_peri
     assert [one.value for one in shown.caption] == expected
 
 
-def test_the_time_has_presets(opened: Callable[..., AppTest]) -> None:
-    """One click ends the period some time ago, and the address has that moment. Another goes back to now."""
-    shown = opened(view="groups")
-    shown.button(key="ago-1h").click().run()
-    assert not shown.exception
-    at = datetime.fromisoformat(str(shown.query_params["at"])).replace(tzinfo=UTC)
-    assert timedelta(minutes=60) <= datetime.now(UTC) - at < timedelta(minutes=63)
-    shown.button(key="back-to-now").click().run()
-    assert "at" not in shown.query_params
-
-
 def test_nothing_is_read_while_the_page_is_drawn(
     opened: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
