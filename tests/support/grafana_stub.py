@@ -20,6 +20,9 @@ from support.http_stub import HttpStub, Request
 JSON = dict[str, Any]
 Response = tuple[int, Any]
 
+TOKEN = "glsa_the-token-of-grafana"
+"""The only valid token."""
+ENV = {"GRAFANA_TOKEN": TOKEN}
 NOT_FOUND: Response = (404, {"message": "not found"})
 FOLDER = {"uid", "title", "parentUid"}
 SAVE = {"dashboard", "folderUid", "message", "overwrite"}
@@ -92,7 +95,6 @@ class GrafanaStub(HttpStub):
     """A stub that runs from the start of a `with` block to its end.
 
     Args:
-        token: the only valid token.
         path: the path of the reverse proxy.
         certificate: the server's certificate and its key; None: plain HTTP.
 
@@ -103,9 +105,9 @@ class GrafanaStub(HttpStub):
         problems: requests that Grafana would not understand.
     """
 
-    def __init__(self, token: str, *, path: str = "", certificate: tuple[Path, Path] | None = None) -> None:
+    def __init__(self, *, path: str = "", certificate: tuple[Path, Path] | None = None) -> None:
         super().__init__(self._answer)
-        self.token, self.path = token, path
+        self.path = path
         self.state = GrafanaState()
         self.versions_in_a_list = False
         self.redirect = ""
@@ -138,7 +140,7 @@ class GrafanaStub(HttpStub):
         if not path.startswith(f"{self.path}/api/"):
             return NOT_FOUND
         path = path.removeprefix(f"{self.path}/api")
-        if path != "/health" and headers.get("authorization") != f"Bearer {self.token}":
+        if path != "/health" and headers.get("authorization") != f"Bearer {TOKEN}":
             return 401, {"message": "Invalid API key"}
         if method != "GET":
             self.writes.append(f"{method} {path}")

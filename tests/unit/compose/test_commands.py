@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from support.grafana_push import ENV, TOKEN
-from support.grafana_stub import GrafanaStub
+from support.grafana_stub import ENV, GrafanaStub
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
@@ -138,7 +137,7 @@ def grafana(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrafanaStub]:
     """A stub of Grafana; its token is in the environment."""
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
-    with GrafanaStub(TOKEN) as stub:
+    with GrafanaStub() as stub:
         yield stub
     assert stub.problems == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,73 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting
 
 from support.certificates import self_signed
-from support.grafana_push import ENV, TOKEN, Pusher, save_as_person
-from support.grafana_stub import GrafanaStub
+from support.grafana_stub import ENV, TOKEN, GrafanaStub
 from tallystream.errors import ConfigError
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.grafana.client import Grafana
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
-from tallystream_dashboards.grafana.push import run
+from tallystream_dashboards.grafana.push import PushFailedError, PushRefusedError, run
 from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings, Thresholds
 
 SAVE, RULES = "POST /dashboards/db", "PUT /v1/provisioning/folder/tallystream-folder/rule-groups/tallystream"
 LAG = "dashboard Tallystream Lag [tallystream-lag]"
 CHANGED = Settings(bucket="other", thresholds=Thresholds(lag_seconds=60))
 """With these settings all dashboards and the rules are generated differently."""
+
+
+class Pusher:
+    """Pushes to the stub, and keeps the output and the exit code of the last push."""
+
+    def __init__(self, grafana: GrafanaStub) -> None:
+        self.grafana, self.output, self.code = grafana, "", 0
+
+    def __call__(
+        self, generate: Settings | None = None, *, env: dict[str, str] | None = None, **options: Any
+    ) -> list[str]:
+        """Push what is generated, and return the writes; the token is not in the output."""
+        self.grafana.writes.clear()
+        lines: list[str] = []
+        try:
+            grafana = Grafana(self.grafana.url, env or ENV)
+            self.code = run(grafana, generate or Settings(), lines.append, **options)
+        finally:
+            self.output = "\n".join(lines)
+            assert TOKEN not in self.output
+        return list(self.grafana.writes)
+
+    def refused(self, generate: Settings | None = None) -> str:
+        """Push, and return why it was refused; nothing was written."""
+        with pytest.raises(PushRefusedError) as raised:
+            self(generate)
+        assert self.grafana.writes == []
+        return str(raised.value)
+
+    def failed(self, generate: Settings | None = None) -> str:
+        """Push, and return the message of its failure."""
+        with pytest.raises(PushFailedError) as raised:
+            self(generate)
+        return str(raised.value)
+
+
+@pytest.fixture
+def grafana() -> Iterator[GrafanaStub]:
+    """An empty stub of Grafana. A request that Grafana would not understand fails the test."""
+    with GrafanaStub() as stub:
+        yield stub
+    assert stub.problems == []
+
+
+@pytest.fixture
+def push(grafana: GrafanaStub) -> Pusher:
+    """A pusher to the stub."""
+    return Pusher(grafana)
+
+
+def save_as_person(grafana: GrafanaStub, uid: str, title: str) -> None:
+    """Save a dashboard with another title, as a person does in Grafana."""
+    saved = grafana.state.dashboards[uid]
+    body = {"dashboard": saved["dashboard"] | {"title": title}, "folderUid": saved["meta"]["folderUid"], "message": ""}
+    assert grafana.state.save_dashboard(body, "anna")[0] == 200
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -251,7 +306,7 @@ def test_no_secret_is_logged(push: Pusher, caplog: pytest.LogCaptureFixture) -> 
 
 def test_grafana_behind_a_reverse_proxy() -> None:
     """The URL may have a path, with and without a slash at the end."""
-    with GrafanaStub(TOKEN, path="/grafana") as stub:
+    with GrafanaStub(path="/grafana") as stub:
         for url in (stub.url, f"{stub.url}/"):
             assert pushed(url) == 0
         assert stub.problems == []
@@ -260,7 +315,7 @@ def test_grafana_behind_a_reverse_proxy() -> None:
 def test_ca_file_makes_a_certificate_trusted(tmp_path: Path) -> None:
     """Without it the error suggests it; a file that does not exist is refused."""
     certificate, key = self_signed(tmp_path, "grafana")
-    with GrafanaStub(TOKEN, certificate=(certificate, key)) as stub:
+    with GrafanaStub(certificate=(certificate, key)) as stub:
         message = error_of(stub.url)
         assert message.startswith("--ca-file is not set; ")
         assert f"the certificate of {stub.url} is not trusted (" in message
