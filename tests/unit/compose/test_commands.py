@@ -1,17 +1,14 @@
-"""The commands by their options and outputs: lag, forget, dashboards push."""
+"""The commands by their options and outputs: lag, forget."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from support.grafana_stub import ENV, GrafanaStub
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
@@ -130,30 +127,3 @@ def test_a_signal_before_the_first_record_publishes_nothing(number: signal.Signa
         settings = forget.ForgetSettings(Cluster("127.0.0.1:1"), Forget(metric="a"))
         assert not forget.publish(settings, PLAN, messages.append, stop)
     assert messages == ["stopped: nothing is published"]
-
-
-@pytest.fixture
-def grafana(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrafanaStub]:
-    """A stub of Grafana; its token is in the environment."""
-    for name, value in ENV.items():
-        monkeypatch.setenv(name, value)
-    with GrafanaStub() as stub:
-        yield stub
-    assert stub.problems == []
-
-
-def push(grafana: GrafanaStub, *options: str) -> Any:
-    """Run the command."""
-    return CliRunner().invoke(main.app, ["dashboards", "push", "--grafana-url", grafana.url, *options])
-
-
-def test_push_applies_the_options(grafana: GrafanaStub) -> None:
-    """The pushed objects have the options' values. A dry run writes nothing."""
-    options = ["--flavour=prometheus", "--uid-prefix=mine", "--folder=Mine", "--datasource-uid=tallystream-prometheus"]
-    assert push(grafana, *options, "--dry-run").exit_code == 0
-    assert grafana.writes == []
-    assert push(grafana, *options, "--contact-point=On call", "--threshold=lag-seconds=60").exit_code == 0
-    assert grafana.state.folders["mine-folder"]["title"] == "Mine"
-    rule = grafana.state.rules["mine-lag-seconds"]
-    assert rule["notification_settings"] == {"receiver": "On call"}
-    assert "more than 60 s behind" in rule["annotations"]["description"]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import alerting
+from typer.testing import CliRunner
 
 from support.certificates import self_signed
 from support.grafana_stub import ENV, TOKEN, GrafanaStub
 from tallystream.errors import ConfigError
+from tallystream_cli import main
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.grafana.client import Grafana
 from tallystream_dashboards.grafana.generate import dashboards, rule_group
@@ -196,10 +198,23 @@ def test_the_data_source_must_exist(grafana: GrafanaStub, push: Pusher) -> None:
         push(Settings(datasource_uid="mine"))
     assert grafana.writes == []
     grafana.state.datasources["mine"] = {"uid": "mine"}
-    push(Settings(datasource_uid="mine"), contact_point="On call")
-    rule = grafana.state.rules["tallystream-lag-seconds"]
-    assert rule["data"][0]["datasourceUid"] == "mine"
+    push(Settings(datasource_uid="mine"))
+    assert grafana.state.rules["tallystream-lag-seconds"]["data"][0]["datasourceUid"] == "mine"
+
+
+def test_the_command_applies_its_options(grafana: GrafanaStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pushed objects have the options' values. A dry run writes nothing."""
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    line = ["dashboards", "push", f"--grafana-url={grafana.url}", "--flavour=prometheus", "--uid-prefix=mine"]
+    line += ["--folder=Mine", "--datasource-uid=tallystream-prometheus", "--contact-point=On call"]
+    line += ["--threshold=lag-seconds=60"]
+    assert CliRunner().invoke(main.app, [*line, "--dry-run"]).exit_code == 0
+    assert grafana.writes == []
+    assert CliRunner().invoke(main.app, line).exit_code == 0
+    assert grafana.state.folders["mine-folder"]["title"] == "Mine"
+    rule = grafana.state.rules["mine-lag-seconds"]
     assert rule["notification_settings"] == {"receiver": "On call"}
+    assert "more than 60 s behind" in rule["annotations"]["description"]
 
 
 def test_a_dashboard_that_is_saved_during_the_push_is_not_overwritten(
