@@ -14,7 +14,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.jobs.forget import Plan, RemovedLife
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.shutdown import stop_on_signals
+from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.table.records.decode import Forget
 from tallystream_cli import main
@@ -117,13 +117,10 @@ def test_a_signal_while_the_table_is_read_publishes_nothing(
     assert result.stderr == "stopped: nothing is published\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_first_record_publishes_nothing(number: signal.Signals) -> None:
+def test_a_stop_before_the_first_record_publishes_nothing() -> None:
     """No request is sent to a broker."""
-    messages: list[str] = []
-    with stop_on_signals() as stop:
-        signal.raise_signal(number)
-        assert stop.wait(60)
-        settings = forget.ForgetSettings(Cluster("127.0.0.1:1"), Forget(metric="a"))
-        assert not forget.publish(settings, PLAN, messages.append, stop)
+    messages, stop = list[str](), StopRequest()
+    stop.set()
+    settings = forget.ForgetSettings(Cluster("127.0.0.1:1"), Forget(metric="a"))
+    assert not forget.publish(settings, PLAN, messages.append, stop)
     assert messages == ["stopped: nothing is published"]

@@ -144,23 +144,6 @@ def test_the_environment_variables_are_those_that_the_code_reads() -> None:
     assert {name for name in unknown if not name.startswith("TALLYSTREAM_KAFKA_")} == set()
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
-NO_KAFKA = {
-    "page",
-    "top",
-    "sums",
-    "instances",
-    "compare",
-    "lag show",
-    "dashboards generate",
-    "dashboards push",
-    "status",
-    "down",
-    "alert",
-}
-OWN_BROKER = {"up", "demo"}
-
-
 def test_every_topic_is_written_and_read() -> None:
     """For each topic there are ACLs to write, read and create it; the table names no other topic."""
     topics = [acl for acl in ACLS if acl.resource == "topic"]
@@ -171,12 +154,9 @@ def test_every_topic_is_written_and_read() -> None:
 
 
 def test_every_command_that_uses_kafka_has_permissions() -> None:
-    """A command is in the table, does not use Kafka, or starts its own broker."""
-    commands = set(reference.commands()) - {reference.GENERAL}
-    assert {acl.command for acl in ACLS} == {"reporter", *(commands - NO_KAFKA - OWN_BROKER)}
-    for name in commands:
-        uses_kafka = any("--bootstrap-servers" in one.opts for one in reference.commands()[name].params)
-        assert uses_kafka is (name not in NO_KAFKA | OWN_BROKER), name
+    """The commands of the table are those with --bootstrap-servers, and there is the reporter."""
+    commands = {name for name in reference.commands() if "--bootstrap-servers" in options(name)}
+    assert {acl.command for acl in ACLS} == {"reporter", *commands}
 
 
 def test_only_the_aggregator_may_write_its_topics() -> None:
@@ -194,7 +174,7 @@ def test_every_operation_exists() -> None:
 
 def test_the_page_agrees_with_the_tokens_of_compose() -> None:
     """The table of InfluxDB's permissions has what the service `influxdb-tokens` grants."""
-    text = PAGE.read_text(encoding="utf-8").partition("## InfluxDB")[2]
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## InfluxDB")[2]
     names = {
         "shipper": "`ship`",
         "lag": "`lag collect`",
