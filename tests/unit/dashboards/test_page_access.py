@@ -94,13 +94,6 @@ def test_other_methods_are_refused(method: str, password: str) -> None:
     assert (status, headers["allow"], server.reached) == (405, "GET, HEAD", [])
 
 
-def test_without_a_password_there_is_no_login() -> None:
-    """Without a password every path is served."""
-    server = Server("")
-    assert server.ask("GET")[0] == 204
-    assert server.ask("GET", "/_stcore/stream", type="websocket")[0] == 204
-
-
 def test_before_the_login_only_the_health_check_is_served() -> None:
     """Before the login there is the login form. Neither the WebSocket nor any other route reaches Streamlit."""
     server = Server()
@@ -115,7 +108,8 @@ def test_before_the_login_only_the_health_check_is_served() -> None:
 def test_the_right_password_leads_to_the_link() -> None:
     """The response redirects to the requested page, with a cookie that scripts can't read and that expires.
 
-    What no query may have is encoded: a line break would end the header.
+    It is valid on every replica with the same password. What no query may have is encoded: a line break would end the
+    header.
     """
     server = Server()
     status, headers, _ = server.log_in("open sesame")
@@ -123,7 +117,8 @@ def test_the_right_password_leads_to_the_link() -> None:
     cookie, _, flags = headers["set-cookie"].partition("; ")
     assert flags == f"Max-Age={COOKIE_MAX_AGE_S}; Path=/; HttpOnly; SameSite=Lax"
     assert server.ask("GET", cookie=f"other=1; {cookie}")[0] == 204
-    assert server.ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
+    for replica in (server, Server()):
+        assert replica.ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
     assert server.log_in("open sesame", cookie=cookie)[0] == 303, "the form of a second tab"
     server.now += 10
     assert server.log_in("open sesame", scheme="https")[1]["set-cookie"].endswith("; Secure")
@@ -140,13 +135,6 @@ def test_other_cookies_are_refused() -> None:
     for other in (f"{name}={int(until) + 1}.{sign}", f"{name}={until}.", f"{name}=é.{sign}", f"{name}={'9' * 5000}.x"):
         assert "password" in server.ask("GET", cookie=other)[2]
     assert "password" in Server("another").ask("GET", cookie=cookie)[2]
-
-
-def test_a_login_is_valid_on_every_replica() -> None:
-    """A cookie is valid on every replica with the same password, and after a restart."""
-    cookie = Server().log_in("open sesame")[1]["set-cookie"].partition(";")[0]
-    assert Server().ask("GET", cookie=cookie)[0] == 204
-    assert Server().ask("GET", "/_stcore/stream", type="websocket", cookie=cookie)[0] == 204
 
 
 def test_a_wrong_password_is_refused() -> None:
@@ -234,7 +222,8 @@ def test_a_web_page_cannot_read_a_page_without_a_password() -> None:
     assert server.reached == []
     for host in ("127.0.0.1:8501", "localhost:8501", "[::1]:8501", ""):
         assert server.ask("GET", "/_stcore/metrics", host=host)[0] == 204
-    assert len(server.reached) == 4
+        assert server.ask("GET", "/_stcore/stream", host=host, type="websocket")[0] == 204
+    assert len(server.reached) == 8
 
 
 def test_a_page_with_a_password_answers_to_the_names_of_a_proxy() -> None:
