@@ -32,7 +32,7 @@ for its last life even on a slow machine. Then both work at full speed."""
 
 
 class ScenarioError(TallystreamError):
-    """A consumer application ended unexpectedly or did not stop, or what the demonstration waits for does not come."""
+    """A consumer application failed or did not stop, or what the demonstration waits for does not come."""
 
 
 class AppProcess(Server):
@@ -54,16 +54,6 @@ class AppProcess(Server):
     def ready(self) -> bool:
         """Return whether the process has committed a batch."""
         return bool(journal.of_kind(self.lines()[self._lines_before :], "committed"))
-
-    def check(self) -> None:
-        """Check that the process runs, if it was started and not stopped.
-
-        Raises:
-            ScenarioError: it has exited; the message ends with the last lines of its log.
-        """
-        code = self.poll()
-        if code is not None:
-            raise ScenarioError(f"{self.name}: exited with code {code}; its last output:\n{self.last_output()}")
 
     def lines(self) -> list[journal.Line]:
         """Return the lines of the journal."""
@@ -188,7 +178,7 @@ class Scenario:
 
         Raises:
             ScenarioError: it did not hold, and the sums did not change, for `NO_PROGRESS_TIMEOUT_S`.
-            ScenarioError: an application ended.
+            StartError: an application ended.
         """
         deadline, last_count = time.monotonic() + NO_PROGRESS_TIMEOUT_S, -1
         while not condition():

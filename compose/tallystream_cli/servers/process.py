@@ -90,7 +90,7 @@ def tail(log: Path, lines: int = 5) -> str:
 
 
 class StartError(TallystreamError):
-    """A server did not start; the message ends with the last lines of its log."""
+    """A server did not start, or has ended; the message ends with the last lines of its log."""
 
 
 class Server(ABC):
@@ -142,14 +142,22 @@ class Server(ABC):
         Raises:
             StartError: it has ended, or it had to be ready by now.
         """
-        code = self.poll()
-        if code is not None:
-            raise StartError(f"{self.name}: exited with code {code}:\n{self.last_output()}")
+        self.check()
         if self.ready():
             return True
         if waited_s > self.start_timeout_s:
             raise StartError(f"{self.name}: not up after {waited_s:.0f} s:\n{self.last_output()}")
         return False
+
+    def check(self) -> None:
+        """Check that it has not ended by itself.
+
+        Raises:
+            StartError: it has.
+        """
+        code = self.poll()
+        if code is not None:
+            raise StartError(f"{self.name}: exited with code {code}:\n{self.last_output()}")
 
     @property
     def pid(self) -> int | None:
