@@ -19,7 +19,7 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.http import connection_problem, is_http_url
-from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.sinks.stores import open_store
 from tallystream_dashboards.data.consumers import read_record_problems
 from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.lines import Period
@@ -123,7 +123,7 @@ def run(settings: AlertSettings, *, clock: Callable[[], float] = time.time) -> i
         while True:
             now_ms, code, away = round(clock() * 1000), GOOD, list[Problem]()
             try:
-                with closing(open_reader(settings.store)) as reader:
+                with closing(open_store(settings.store)) as reader:
                     found = read_problems(reader, now_ms, settings.thresholds)
             except SinkUnavailableError as error:
                 code, away = UNKNOWN, [_unreadable(error)]

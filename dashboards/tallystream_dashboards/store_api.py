@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from tallystream.errors import ConfigError
 from tallystream_aggregator.http_server import Response, json_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.sinks.stores import open_store
 from tallystream_aggregator.times import parse_time_ms
 
 # The commands are imported when they are first used: they double the memory of a collector that nobody asks.
@@ -57,7 +57,7 @@ def _respond(route: _Route, store: StoreSettings, clock: Callable[[], float], qu
         return json_response(400, {"error": str(error)})
     shown_ms = round(clock() * 1000) if chosen_ms is None else chosen_ms
     try:
-        with closing(open_reader(store)) as reader:
+        with closing(open_store(store)) as reader:
             shown = settings.shown(reader, shown_ms)
         problem = {"problem": shown.problem} if shown.problem else {}
         return json_response(200, route.answer(shown_ms, shown.objects) | problem)

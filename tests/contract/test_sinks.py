@@ -21,7 +21,7 @@ from support.stores import NOW_MS, Influx, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 from tallystream_cli.servers.process import free_port
 
 
@@ -106,7 +106,7 @@ def test_any_text_is_the_name_of_a_field_or_selects_a_series(store: StoreSetting
     points = [Point("fields", {}, {text: count}, NOW_MS) for count, text in enumerate(HOSTILE)]
     points += [Point(text, {text: "v", "other": text}, {"count": count}, NOW_MS) for count, text in enumerate(HOSTILE)]
     assert write(store, points) == 0
-    reader = open_reader(store)
+    reader = open_store(store)
     assert reader.measurements() == sorted({"fields", *HOSTILE})
     reader.close()
     assert content(store, "fields", HOSTILE) == {(): {NOW_MS: {text: count for count, text in enumerate(HOSTILE)}}}
@@ -234,7 +234,7 @@ def test_an_unavailable_store_can_be_retried(store: StoreSettings, monkeypatch: 
         sink.write([point])
     else:
         with pytest.raises(SinkUnavailableError):
-            open_reader(unavailable).measurements()
+            open_store(unavailable).measurements()
         write(store, [point])
     sink.close()
     assert content(store, "m", ["count"]) == {(): {NOW_MS: {"count": 1}}}
@@ -251,7 +251,7 @@ def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
         ):
             given = {"token": correct.token, "org": correct.org, "bucket": correct.bucket} | wrong
             settings = StoreSettings.parse(correct.spec, env={}, **given)
-            sink, reader = open_sink(settings), open_reader(settings)
+            sink, reader = open_sink(settings), open_store(settings)
             point = Point("m", {}, {"v": 1}, NOW_MS)
             for call in (sink.setup, partial(sink.write, [point]), reader.measurements):
                 with pytest.raises(ConfigError, match=name) as caught:

@@ -20,7 +20,7 @@ import pytest
 from support import images
 from support.health import ask
 from support.wait import wait_until
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.servers.process import free_port
 
 ENGINE = os.environ.get("TALLYSTREAM_ENGINE", "")
@@ -187,7 +187,7 @@ def test_flights_reach_the_store_and_all_sums_agree(system: Project) -> None:
 
     After a kill of the aggregator the sums still agree.
     """
-    reader = open_reader(store(system))
+    reader = open_store(store(system))
     wanted = {"flights.processed", "instance:flights.processed", "tallystream.lag.groups"}
     wait_until(lambda: wanted <= set(reader.measurements()), 300, "sums and lag are in the store")
     reader.close()

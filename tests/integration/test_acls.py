@@ -26,7 +26,7 @@ from support.stores import content
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 
@@ -148,7 +148,7 @@ def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
 
 
 def measurements(store: StoreSettings) -> list[str]:
-    reader = open_reader(store)
+    reader = open_store(store)
     try:
         return reader.measurements()
     finally:

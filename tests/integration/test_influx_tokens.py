@@ -13,7 +13,7 @@ import pytest
 from support.stores import NOW_MS, Influx, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_store
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.influx_tokens import PERMISSIONS, main
 
 pytestmark = pytest.mark.integration
@@ -53,7 +53,7 @@ def test_each_part_has_the_permissions_that_it_needs(store: StoreSettings, influ
                 write(settings, [POINT])
         if "read" in actions:
             assert content(settings, "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
-            reader = open_reader(settings)
+            reader = open_store(settings)
             assert reader.measurements() == ["m"]
             reader.close()
         else:

@@ -19,7 +19,7 @@ from support.commands import running
 from support.stores import write
 from support.wait import wait_until
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import (
@@ -154,7 +154,7 @@ def test_the_collector_writes_lag_to_the_store_and_serves_it(
     def get(group: str | None = None) -> list[dict[str, Any]]:
         return json.loads(served("/v1/groups" if group is None else f"/v1/groups?group={group}"))["groups"]
 
-    with running(log, *arguments) as process, closing(open_reader(StoreSettings.parse(spec))) as reader:
+    with running(log, *arguments) as process, closing(open_store(StoreSettings.parse(spec))) as reader:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round is written")
         assert process.poll() is None, log.read_text()
         assert {one["group"]: one["lag"] for one in get()} == {group: 70, deleted: 10}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tallystream_aggregator.sinks.base import Field, Point, Series
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 
 NOW_MS = time.time_ns() // 10**6 - 3_600_000
 """The time of the tests' points, epoch ms: within every retention."""
@@ -66,7 +66,7 @@ def content(
     **only: bool,
 ) -> Content:
     """Return the points of a new reader, `only` those. Check that it returns each series once and in order of time."""
-    reader = open_reader(settings)
+    reader = open_store(settings)
     try:
         found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, **only)
     finally:

@@ -26,7 +26,7 @@ from tallystream_aggregator.times import DAY_MS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream_aggregator.sinks.base import PointReader, Sink, Store
+    from tallystream_aggregator.sinks.base import Sink, Store
 
 LOOPBACK = "127.0.0.1"
 REMEDY = (
@@ -151,7 +151,7 @@ def open_sink(settings: StoreSettings) -> Sink:
 
 
 def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
-    """Return the sink of a store that can also be read. It connects at its first use.
+    """Return a store that can be read and written. It connects at its first use.
 
     With `lag` the retention of the local store applies to lag, otherwise to everything else.
 
@@ -172,12 +172,3 @@ def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
         bucket=settings.bucket,
         ca_file=settings.ca_file,
     )
-
-
-def open_reader(settings: StoreSettings) -> PointReader:
-    """Return the reader of a store. It connects at its first use.
-
-    Raises:
-        ConfigError: the store can't be read.
-    """
-    return open_store(settings)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_aggregator.verify import job
 from tallystream_cli.demo import events
 from tallystream_cli.demo.app import WINDOWS
@@ -178,7 +178,7 @@ def _run(settings: DemoSettings, folder: Path, display: Display, check: Callable
         scenario.catch_up(topics)
         display.step(f"Replay {topics.metrics}, read the store and the journals, compare")
         values, verified = sums.values(), job.run(Cluster(servers))
-        with closing(open_reader(StoreSettings.parse(system.store_spec))) as reader:
+        with closing(open_store(StoreSettings.parse(system.store_spec))) as reader:
             in_store = read_points(reader, values)
         found = Found(sent, scenario.lines(), kills, values, sums.decreases, in_store, verified)
         table = rows(found)

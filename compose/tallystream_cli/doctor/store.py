@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.stores import open_reader, open_sink
+from tallystream_aggregator.sinks.stores import open_sink, open_store
 from tallystream_cli.doctor.findings import not_checked, of_error, ok, warning
 from tallystream_cli.options import unwritable
 
@@ -62,7 +62,7 @@ def rights(tried: Mapping[str, TallystreamError | None], settings: StoreSettings
 
 
 def _read(settings: StoreSettings) -> None:
-    with closing(open_reader(settings)) as reader:
+    with closing(open_store(settings)) as reader:
         reader.read("tallystream", ["count"], start_ms=0, end_ms=1)
 
 

@@ -13,7 +13,7 @@ import streamlit as st
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.sinks.stores import open_store
 from tallystream_dashboards.data.groups import GroupsView, GroupView
 from tallystream_dashboards.data.home import Home
 from tallystream_dashboards.data.lines import RANGES
@@ -98,7 +98,7 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     zone = _zone(st.context.timezone)
     try:
         # Nothing is read while the page is drawn, so its parts agree.
-        with closing(open_reader(settings.store)) as reader:
+        with closing(open_store(settings.store)) as reader:
             data = read_page(reader, selection, selection.period(round(time.time() * 1000)))
     except (SinkUnavailableError, ConfigError) as error:
         _unreachable(settings, error, every)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.sinks.stores import open_store
 from tallystream_dashboards.exit_codes import GOOD, UNKNOWN
 from tallystream_dashboards.printable import printable, printable_json
 
@@ -111,7 +111,7 @@ def show(settings: TableSettings, out: TextIO | None = None, *, clock: Callable[
 
 def _read(settings: TableSettings, at_ms: int) -> Shown:
     try:
-        with closing(open_reader(settings.store)) as reader:
+        with closing(open_store(settings.store)) as reader:
             return settings.shown(reader, at_ms)
     except SinkUnavailableError as error:
         return Shown.nothing(f"The store can't be read: {error}")

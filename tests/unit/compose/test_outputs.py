@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from support.lag import Rounds, group, round_of
 from support.levels import sum_point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_cli import main
 from tallystream_cli.commands.verify import MAX_ROWS, Progress, as_dict, as_text, notes, summary
@@ -86,7 +86,7 @@ def test_json_has_the_same(tmp_path: Path) -> None:
 def test_it_fits_the_terminal(tmp_path: Path, columns: int, lines: int) -> None:
     """A screen with the line of the cursor has the terminal's lines, and no line is longer than its columns."""
     store = StoreSettings.parse(fill(tmp_path / "store.db", stopped=True, groups=40, sums=40))
-    reader = open_reader(store)
+    reader = open_store(store)
     shown = screen(read_overview(reader, round(time.time() * 1000)), columns, lines).splitlines()
     reader.close()
     assert len(shown) == lines - 1

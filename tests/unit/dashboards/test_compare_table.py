@@ -12,7 +12,7 @@ from support.printed import NOW_MS, cells, compared, counted, of_group, position
 from support.stores import write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare_reading import read_compared
 from tallystream_dashboards.data.lines import Period
@@ -288,7 +288,7 @@ class Written:
     """A reader of a store to which the shipper writes 100 more records, `times` times, between two reads."""
 
     def __init__(self, store: StoreSettings, times: int) -> None:
-        self._reader, self._sink, self._times = open_reader(store), open_sink(store), times
+        self._reader, self._sink, self._times = open_store(store), open_sink(store), times
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from support.page_history import History
 from tallystream_aggregator.sinks import stores
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_dashboards import page
 from tallystream_dashboards.data.home import AppLine, Home
 from tallystream_dashboards.data.lines import Line
@@ -110,13 +110,13 @@ def test_nothing_is_read_while_the_page_is_drawn(
     done: list[str] = []
 
     def reader(settings: StoreSettings) -> PointReader:
-        found = open_reader(settings)
+        found = open_store(settings)
         close = found.close
         done.append("open")
         monkeypatch.setattr(found, "close", lambda: (done.append("close"), close()))
         return found
 
-    monkeypatch.setattr(stores, "open_reader", reader)
+    monkeypatch.setattr(stores, "open_store", reader)
     monkeypatch.setattr(banner, "draw_banner", lambda *_, **__: done.append("draw"))
     for view in ("home", "groups", "metrics", "compare", "runbook"):
         done.clear()

@@ -12,7 +12,7 @@ from support.lag import Rounds, group, round_of
 from support.stores import write
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_store
 from tallystream_aggregator.sums import Sum
 from tallystream_dashboards.data.groups import GroupsNow
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
@@ -236,7 +236,7 @@ def _observed(folder: Path, points: list[Point]) -> Observed:
     settings = StoreSettings.parse(f"local:{folder / 'store.db'}", retention_days=0)
     assert write(settings, points) == 0
     period = Selection().period(NOW)
-    with closing(open_reader(settings)) as reader:
+    with closing(open_store(settings)) as reader:
         return read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
 
 

@@ -14,7 +14,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import open_reader, open_store
+from tallystream_aggregator.sinks.stores import open_store
 from tallystream_dashboards.formatting import counted
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
@@ -73,7 +73,7 @@ def collect(
         options = {"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka}
         sink = open_store(settings.store, lag=True)
         stack.callback(_close, sink)
-        reader = open_reader(settings.store)
+        reader = open_store(settings.store)
         stack.callback(reader.close)
         api = stack.enter_context(serve(settings, routes))
         admin = partial(clients.admin, options)
@@ -88,7 +88,7 @@ def collect(
         may_read = _load(tracker, reader)
         full_ms = round(settings.full_hours * 3_600_000) if may_read else 0
         downsampler = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
-        records = Records(lambda: open_reader(settings.store), compare, time.time)
+        records = Records(lambda: open_store(settings.store), compare, time.time)
 
         def fetch() -> Round:
             found = tracker.round()

@@ -18,7 +18,7 @@ from support.http_stub import HttpStub, Request, Response
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.influxdb.sink import RESERVED_KEYS, InfluxStore, decode, encode_name, encode_value
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 from tallystream_cli import influx_tokens
 
 POINT = Point("organization name", {"app": "shop"}, {"v": 1.0}, 1_700_000_000_000)
@@ -146,7 +146,7 @@ def test_a_server_is_trusted_if_its_authority_is_named(env: dict[str, str]) -> N
     sink.close()
     del env["INFLUXDB_CA_FILE"]
     untrusting = StoreSettings.parse("influxdb", env=env)
-    sink, reader = open_sink(untrusting), open_reader(untrusting)
+    sink, reader = open_sink(untrusting), open_store(untrusting)
     for call in (sink.setup, lambda: sink.write([POINT]), reader.measurements):
         with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE is not set; the certificate of https://"):
             call()

@@ -16,7 +16,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.http import connection_problem
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 
 ENV = {
     "INFLUXDB_URL": "https://metrics.example:8086",
@@ -168,7 +168,7 @@ def test_prometheus_is_an_address() -> None:
     assert parse("prometheus:0.0.0.0:0").where == "0.0.0.0:0"
     assert parse("prometheus:[::]:9464").where == "[::]:9464"
     with pytest.raises(ConfigError, match="only ship writes there"):
-        open_reader(parse("prometheus:9464"))
+        open_store(parse("prometheus:9464"))
     with pytest.raises(ConfigError, match="--store"):
         parse("prometheus:9464").require_readable()
 
@@ -238,7 +238,7 @@ def test_opening_a_store_does_not_connect(tmp_path: Path) -> None:
     """It needs no file, folder or server."""
     local = StoreSettings.parse(f"local:{tmp_path / 'new' / 'x.db'}", env={})
     influxdb = StoreSettings.parse("influxdb:http://127.0.0.1:9", env=ENV)
-    made = [opened(settings) for settings in (local, influxdb) for opened in (open_sink, open_reader)]
+    made = [opened(settings) for settings in (local, influxdb) for opened in (open_sink, open_store)]
     assert [type(one) for one in made] == [LocalStore, LocalStore, InfluxStore, InfluxStore]
     for one in made:
         one.close()
