@@ -86,9 +86,8 @@ class LocalStore:
         self._clock = clock
         self._swept_ms = 0
         self._connection: sqlite3.Connection | None = None
+        self._is_writable = False
         self._file: tuple[int, int] | None = None
-        self._reading: sqlite3.Connection | None = None
-        self._file_read: tuple[int, int] | None = None
 
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
@@ -174,24 +173,22 @@ class LocalStore:
 
     def close(self) -> None:
         """Close the file. It is safe to call this again."""
-        self._close_writing()
-        self._close_reading()
-
-    def _close_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.close()
-            self._reading = None
-
-    def _close_writing(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def _close_replaced(self) -> None:
+        """Close a file that was deleted, moved or replaced: nobody reads or writes it any more."""
+        file = _identity(self._path)
+        if self._connection is not None and file != self._file:
+            self.close()
+        self._file = file
+
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and _identity(self._path) != self._file:
-            self._close_writing()  # the file was deleted, moved or replaced, so nobody would read what is written to it
-        if self._connection is None:
-            self._connection = create(self._path, self._busy_s)
+        self._close_replaced()
+        if self._connection is None or not self._is_writable:
+            self.close()
+            self._connection, self._is_writable = create(self._path, self._busy_s), True
             self._file = _identity(self._path)
         return self._connection
 
@@ -211,14 +208,13 @@ class LocalStore:
 
     def _rows(self, kind: Any, query: str, values: tuple[object, ...]) -> list[Any]:
         with translated_errors(self._path):
-            if _identity(self._path) != self._file_read:
-                self._close_reading()  # as in `_open`: nobody writes to the file that is open
-            if self._reading is None:
-                self._file_read, self._reading = _identity(self._path), open_existing(self._path)
-                if self._reading is None:
-                    return []
+            self._close_replaced()
+            if self._connection is None:
+                self._connection, self._is_writable = open_existing(self._path), False
+            if self._connection is None:
+                return []
             # SQLite checks no type: a damaged file may have anything anywhere.
-            return msgspec.convert(self._reading.execute(query, values).fetchall(), list[kind])
+            return msgspec.convert(self._connection.execute(query, values).fetchall(), list[kind])
 
 
 def _values(connection: sqlite3.Connection, points: Iterable[Point]) -> Iterator[tuple[int, int, str, Field | bytes]]:
