@@ -20,7 +20,7 @@ from support.hostile_text import HOSTILE
 from support.stores import NOW_MS, Influx, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_aggregator.sinks.sqlite import database
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 from tallystream_cli.servers.process import free_port
 
@@ -223,8 +223,9 @@ def _unavailable(store: StoreSettings) -> Iterator[StoreSettings]:
 def test_an_unavailable_store_can_be_retried(store: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """`setup` and `write` raise SinkUnavailableError without the token. Later the write succeeds."""
     point = Point("m", {}, {"count": 1}, NOW_MS)
+    monkeypatch.setattr(database, "BUSY_S", 0)
     with _unavailable(store) as unavailable:
-        sink = LocalStore(Path(unavailable.where), busy_s=0) if unavailable.kind == "local" else open_sink(unavailable)
+        sink = open_sink(unavailable)
         for call in (sink.setup, lambda: sink.write([point]), sink.setup):
             with pytest.raises(SinkUnavailableError) as caught:
                 call()

@@ -9,9 +9,11 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from support.lag import Rounds
 from tallystream_aggregator.sinks.base import Point, PointReader
+from tallystream_aggregator.sinks.sqlite import database
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION, create
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.data.stored import read_stored
@@ -37,7 +39,7 @@ def local_store(data: bytes) -> None:
     """Read a file as a local store, and write to every fourth one."""
     path = empty_path()
     path.write_bytes(data)
-    with closing(LocalStore(path, busy_s=0.05, clock=lambda: NOW_MS)) as store:
+    with patch.object(database, "BUSY_S", 0.05), closing(LocalStore(path, clock=lambda: NOW_MS)) as store:
         for measurement in [*store.measurements(), "tallystream.lag"]:
             fields = ("count", "sum", "lag", "committed", "end", "status")
             for last_before in (False, True):

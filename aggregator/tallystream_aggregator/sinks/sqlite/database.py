@@ -52,7 +52,7 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise _wrong(path, f"it is not a store ({error}): name another file") from error
 
 
-def create(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
+def create(path: Path) -> sqlite3.Connection:
     """Open a store to write to it. Create missing folders, file and tables, with access only for the owner.
 
     Raises:
@@ -65,10 +65,10 @@ def create(path: Path, busy_s: float = BUSY_S) -> sqlite3.Connection:
     files.make_file(path)  # SQLite's log and shared memory get the permissions of the file
     _require_access(path, path, os.R_OK | os.W_OK)
     _require_access(path, path.parent, os.W_OK | os.X_OK)
-    connection = _open(path, busy_s)
+    connection = _open(path)
     try:
         _require_store(connection, path)
-        _create_tables(connection, busy_s)
+        _create_tables(connection)
         for name in ("", "-wal", "-shm"):
             files.restrict(path.with_name(path.name + name), files.FILE)
     except BaseException:
@@ -88,7 +88,7 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
     if not path.exists():
         return None
     _require_access(path, path, os.R_OK)
-    connection = _open(path, BUSY_S)
+    connection = _open(path)
     try:
         if _require_store(connection, path):
             connection.execute("PRAGMA query_only = 1")
@@ -100,12 +100,12 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
     return None
 
 
-def _open(path: Path, busy_s: float) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         # Not mode=ro for a reader: it may need to create the shared-memory file of the write-ahead log.
         f"{path.resolve().as_uri()}?mode=rw",
         uri=True,
-        timeout=busy_s,
+        timeout=BUSY_S,
         isolation_level=None,
         check_same_thread=False,  # threads call one at a time
     )
@@ -141,8 +141,8 @@ def _require_store(connection: sqlite3.Connection, path: Path) -> bool:
     return bool(tables)
 
 
-def _create_tables(connection: sqlite3.Connection, busy_s: float) -> None:
-    _keep_a_log(connection, busy_s)
+def _create_tables(connection: sqlite3.Connection) -> None:
+    _keep_a_log(connection)
     connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes in a power failure
     with connection:  # commits
         connection.execute("BEGIN IMMEDIATE")
@@ -151,9 +151,9 @@ def _create_tables(connection: sqlite3.Connection, busy_s: float) -> None:
                 connection.execute(statement)
 
 
-def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:
+def _keep_a_log(connection: sqlite3.Connection) -> None:
     # SQLite's timeout does not apply here: if two processes change the mode of a new file at once, one is refused.
-    until = time.monotonic() + busy_s
+    until = time.monotonic() + BUSY_S
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -13,7 +13,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Series, is_own, sift
-from tallystream_aggregator.sinks.sqlite.database import BUSY_S, create, open_existing, translated_errors
+from tallystream_aggregator.sinks.sqlite.database import create, open_existing, translated_errors
 from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class LocalStore:
 
     Points whose time is more than `retention_ms` before `clock` (epoch ms), and series without points, are deleted at
     `setup` and in a `write` at most every ten minutes; 0 keeps all. With `lag` only the points of lag are deleted,
-    otherwise only the others, because the writer of lag has a retention of its own. A call waits up to `busy_s` seconds
-    for another process's transaction.
+    otherwise only the others, because the writer of lag has a retention of its own.
     """
 
     def __init__(
@@ -76,13 +75,11 @@ class LocalStore:
         *,
         retention_ms: int = 30 * DAY_MS,
         lag: bool = False,
-        busy_s: float = BUSY_S,
         clock: Callable[[], int] = lambda: time.time_ns() // 10**6,
     ) -> None:
         self._path = path
         self._retention_ms = retention_ms
         self._lag = lag
-        self._busy_s = busy_s
         self._clock = clock
         self._swept_ms = 0
         self._connection: sqlite3.Connection | None = None
@@ -188,7 +185,7 @@ class LocalStore:
         self._close_replaced()
         if self._connection is None or not self._is_writable:
             self.close()
-            self._connection, self._is_writable = create(self._path, self._busy_s), True
+            self._connection, self._is_writable = create(self._path), True
             self._file = _identity(self._path)
         return self._connection
 
