@@ -38,8 +38,7 @@ class PrometheusSink:
     Level: latest only. Delivery: points are in memory only, so to a new sink the writer writes the newest point of
     every sum, and then calls `caught_up`. `/metrics` answers 503 before that, and from `MAX_AGE_S` after the last
     call. A scrape has all of a write or nothing. A later point of a sum replaces the earlier one with all its fields,
-    whatever their times are: the table's clock may stand still or go back. The text is rendered on request, once for
-    each write.
+    whatever their times are: the table's clock may stand still or go back.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -49,7 +48,6 @@ class PrometheusSink:
         self._server: HttpServer | None = None
         self._points: dict[Key, Point] = {}
         self._newest_s: float | None = None
-        self._response: Response | None = None
         self._lock = Lock()
 
     @property
@@ -74,8 +72,6 @@ class PrometheusSink:
         with self._lock:
             for point in good:  # without the sketches, which are large
                 self._points[point.measurement, tuple(sorted(point.tags.items()))] = replace(point, sketch=b"")
-            if good:
-                self._response = None
         return bad
 
     def caught_up(self, at_s: float) -> None:
@@ -93,7 +89,7 @@ class PrometheusSink:
         """Forget all points, and answer 503 until the writer has caught up."""
         with self._lock:
             self._points.clear()
-            self._newest_s = self._response = None
+            self._newest_s = None
 
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""
@@ -106,9 +102,7 @@ class PrometheusSink:
         with self._lock:
             if (reason := self.stale_reason()) is not None:
                 return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
-            if self._response is None:
-                self._response = metrics_response(families(self._points.values()))
-            return self._response
+            return metrics_response(families(self._points.values()))
 
 
 def families(points: Collection[Point]) -> list[Metric]:

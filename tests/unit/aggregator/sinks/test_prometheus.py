@@ -176,17 +176,6 @@ def test_points_that_are_not_sums_are_rejected(sink: PrometheusSink, caplog: pyt
     assert "['L1']" in caplog.text
 
 
-def test_the_text_is_rendered_once_after_each_write(sink: PrometheusSink) -> None:
-    """A write without sums changes nothing."""
-    sink.write([sum_point("counter", 1, NOW_MS, "x")])
-    first = sink.metrics()
-    sink.write([])
-    assert sink.metrics() is first
-    sink.write([sum_point("counter", 2, NOW_MS + 1, "x")])
-    assert "x_total{" in sink.metrics().text
-    assert sink.metrics().text != first.text
-
-
 def test_only_the_newest_sums_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is 503 until all are written, and half a minute after the writer knew that last."""
     now_s = 100.0
