@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support import stores
+from support.fuzz import examples
 from support.hostile_text import HOSTILE
-from support.stores import NOW_MS, Influx, content, influx_bucket, write
+from support.stores import NOW_MS, Influx, Points, content, influx_bucket, write
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Point, PointReader, Series, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite import database
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
 from tallystream_cli.servers.process import free_port
@@ -51,54 +54,72 @@ def test_a_time_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
     assert list(content(store, "kept", ["count"])[()]) == [at[1]]
 
 
-def test_a_point_is_read_as_it_was_written(store: StoreSettings) -> None:
-    """Every type of field keeps its value and its type."""
-    fields = {
-        "count": 7,
-        "ratio": 0.5,
-        "float": 3.0,
-        "text": 'two\nlines, a "quote" and a \\',
-        "overflow": True,
-        "stale": False,
-    }
-    assert write(store, [Point("all", {"app": "orders"}, fields, NOW_MS)]) == 0
-    found = content(store, "all", [*fields, "absent"])
-    assert found == {(("app", "orders"),): {NOW_MS: fields}}
-    read = found[("app", "orders"),][NOW_MS]
-    assert {name: type(value) for name, value in read.items()} == {name: type(value) for name, value in fields.items()}
+times = st.integers(0, 5).map(lambda second: NOW_MS + second * 1000)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(HOSTILE)
+tag_sets = st.sampled_from([{}, {"app": "a"}, {"topic": "x", "app": "a"}, {"topic": "y", "app": "a"}, {"app": ""}])
+fields = {
+    "count": st.integers(-(2**63), 2**63 - 1),
+    "sum": st.floats(allow_nan=False, allow_infinity=False),
+    "text": texts,
+    "stale": st.booleans(),
+}
+written = st.tuples(times, tag_sets, st.fixed_dictionaries({}, optional=fields).filter(bool))
 
 
-def test_numbers_are_exact(store: StoreSettings) -> None:
-    """Integers of 64 bits and floats of any size are read as they were written."""
-    integers = [0, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
-    floats = [0.1 + 0.2, 1e300, 5e-324, -1e-300, 1.7976931348623157e308, 2.0**53, 1e22, -0.5, 123456789.12345679]
-    points = [Point("integers", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(integers)]
-    points += [Point("floats", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(floats)]
-    assert write(store, points) == 0
-    assert [point["v"] for point in content(store, "integers", ["v"])[()].values()] == integers
-    read = [point["v"] for point in content(store, "floats", ["v"])[()].values()]
-    assert read == floats
-    assert {type(value) for value in read} == {float}
+def typed(series: Iterable[Series]) -> dict[object, dict[str, dict[int, object]]]:
+    """Return the values of series by tags, field and time, with their types: 1 is neither True nor 1.0."""
+    found: dict[object, dict[str, dict[int, object]]] = {}
+    for one in series:
+        values = [(type(value), value) for value in one.values]
+        found.setdefault(frozenset(one.tags.items()), {})[one.field] = dict(zip(one.times_ms, values, strict=True))
+    return found
 
 
-def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSettings) -> None:
-    """Points of the same measurement, tags and time are one point."""
-    write(store, [Point("merged", {"a": "1", "b": "2"}, {"count": 1, "lag": 5}, NOW_MS)])
-    write(store, [Point("merged", {"b": "2", "a": "1"}, {"lag": 6, "end": 9}, NOW_MS)])
-    assert content(store, "merged", ["count", "lag", "end"]) == {
-        (("a", "1"), ("b", "2")): {NOW_MS: {"count": 1, "lag": 6, "end": 9}}
-    }
-    write(store, [Point("merged", {"a": "1", "b": "2"}, {"lag": value}, NOW_MS) for value in (7, 8)])
-    assert content(store, "merged", ["lag"])[("a", "1"), ("b", "2")] == {NOW_MS: {"lag": 8}}
+@examples(60)
+@given(
+    writes=st.lists(st.lists(written, max_size=8), max_size=3),
+    tags=tag_sets | st.just({"absent": ""}),
+    names=st.lists(st.sampled_from([*fields, "absent"]), min_size=1, unique=True),
+    span=st.lists(times, min_size=2, max_size=2, unique=True).map(sorted),
+)
+def test_what_is_read_is_what_was_written(
+    store: StoreSettings, writes: list[list[Any]], tags: dict[str, str], names: list[str], span: list[int]
+) -> None:
+    """Every value and its type, whatever the order. Of the points of one time and series, the later fields win.
+
+    With `last_before` each field begins with its last value before the window. With `newest` the newest point of the
+    window is read, and of each field at most one other value.
+    """
+    name = uuid.uuid4().hex
+    points = [[Point(name, own, values, ts_ms) for ts_ms, own, values in batch] for batch in writes]
+    for batch in points:
+        assert write(store, batch) == 0
+    wanted = Points(point for batch in points for point in batch)
+    with closing(open_store(store)) as reader:
+
+        def read(of: PointReader, **only: bool) -> list[Series]:
+            return of.read(name, names, start_ms=span[0], end_ms=span[1], tags=tags, **only)
+
+        for before in (False, True):
+            found = read(reader, last_before=before)
+            assert typed(found) == typed(read(wanted, last_before=before))
+            assert found == sorted(found, key=lambda one: (sorted(one.tags.items()), one.field))
+            assert all(one.times_ms == sorted(one.times_ms) for one in found)
+        newest, window = typed(read(reader, newest=True)), typed(read(wanted))
+    assert newest.keys() == window.keys()
+    for series, values in window.items():
+        last_ms = max(ts_ms for one in values.values() for ts_ms in one)
+        assert all(newest[series][field][last_ms] == one[last_ms] for field, one in values.items() if last_ms in one)
+        assert all(one.items() <= values[field].items() for field, one in newest[series].items())
+        assert all(len(one) == 1 for one in newest[series].values())
 
 
-def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSettings) -> None:
-    """The order also holds if the write needs several requests."""
-    order = list(range(12_000))
-    random.Random(3).shuffle(order)
-    write(store, [Point("many", {}, {"count": i}, NOW_MS + i) for i in order])
-    found = content(store, "many", ["count"])[()]
-    assert found == {NOW_MS + i: {"count": i} for i in range(12_000)}
+def test_without_a_field_or_a_time_nothing_is_read(store: StoreSettings) -> None:
+    """It is no error, nor is a measurement that does not exist."""
+    write(store, [Point("read", {}, {"count": 1}, NOW_MS)])
+    assert content(store, "read", []) == {}
+    assert content(store, "read", ["count"], start_ms=NOW_MS, end_ms=NOW_MS) == {}
+    assert content(store, "absent", ["count"]) == {}
 
 
 def test_any_text_is_the_name_of_a_field_or_selects_a_series(store: StoreSettings) -> None:
@@ -116,64 +137,6 @@ def test_any_text_is_the_name_of_a_field_or_selects_a_series(store: StoreSetting
         tags = {text: "v", "other": text}
         key = tuple(sorted(tags.items()))
         assert content(store, text, ["count"], tags=tags) == {key: {NOW_MS: {"count": count}}}
-
-
-def test_points_are_selected_by_time_tags_and_field(store: StoreSettings) -> None:
-    """The start is inclusive and the end exclusive. Tags are compared for equality."""
-    points = [
-        Point("read", {"app": app, "topic": topic}, {"count": i, "lives": 1}, NOW_MS + i * 1000)
-        for i in range(5)
-        for app, topic in (("a", "x"), ("a", "y"), ("b", "x"))
-    ]
-    write(store, points)
-    window = content(store, "read", ["count"], start_ms=NOW_MS + 1000, end_ms=NOW_MS + 3000)
-    assert len(window) == 3
-    assert {tuple(series) for series in window.values()} == {(NOW_MS + 1000, NOW_MS + 2000)}
-    assert set(content(store, "read", ["count"], tags={"app": "a"})) == {
-        (("app", "a"), ("topic", "x")),
-        (("app", "a"), ("topic", "y")),
-    }
-    assert set(content(store, "read", ["count"], tags={"topic": "x", "app": "b"})) == {(("app", "b"), ("topic", "x"))}
-    assert content(store, "read", ["count"], tags={"app": "c"}) == {}
-    assert content(store, "read", ["count"], tags={"absent": ""}) == {}
-    assert content(store, "read", ["absent"]) == {}
-    assert content(store, "read", []) == {}
-    assert content(store, "absent", ["count"]) == {}
-    assert content(store, "read", ["count"], start_ms=NOW_MS, end_ms=NOW_MS) == {}
-
-
-def test_the_last_value_before_the_window_can_be_read(store: StoreSettings) -> None:
-    """With `last_before` each field begins with its last value before the window, with the time of that value."""
-    at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 9000]
-    write(
-        store,
-        [
-            Point("last", {"app": "a"}, {"count": 1, "lag": 5}, at[0]),
-            Point("last", {"app": "a"}, {"count": 2}, at[1]),
-            Point("last", {"app": "b"}, {"count": 3}, at[2]),
-            Point("last", {"app": "b"}, {"count": 4}, at[3]),
-        ],
-    )
-    assert content(store, "last", ["count", "lag"], start_ms=at[2] + 1, end_ms=at[3]) == {}
-    found = content(store, "last", ["count", "lag"], start_ms=at[2] + 1, end_ms=at[3], last_before=True)
-    assert found == {
-        (("app", "a"),): {at[0]: {"lag": 5}, at[1]: {"count": 2}},
-        (("app", "b"),): {at[2]: {"count": 3}},
-    }
-    found = content(store, "last", ["count"], start_ms=at[2], end_ms=at[3] + 1, last_before=True, tags={"app": "b"})
-    assert found == {(("app", "b"),): {at[2]: {"count": 3}, at[3]: {"count": 4}}}
-
-
-def test_only_the_newest_values_can_be_read(store: StoreSettings) -> None:
-    """With `newest` the values of the newest point in the window are read, and at most one of each field."""
-    at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 3000]
-    fields = {"gone": True, "status": "OK"}
-    write(store, [Point("newest", {}, {"count": number} | fields, ts) for number, ts in enumerate(at)])
-    write(store, [Point("newest", {}, {"lag": 5}, ts) for ts in at[:2]])
-    (found,) = content(store, "newest", ["count", "lag", *fields], start_ms=at[0], end_ms=at[3], newest=True).values()
-    assert found[at[2]] == {"count": 2, **fields}
-    assert found.keys() <= {at[1], at[2]}
-    assert found.get(at[1], {"lag": 5}) == {"lag": 5}
 
 
 def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
