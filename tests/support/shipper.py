@@ -1,23 +1,24 @@
-"""A scripted lease and tail of `metrics-agg`, for unit tests of the shipper."""
+"""A shipper on a simulated broker, and a scripted lease, for unit tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 from confluent_kafka import TopicPartition
 
-from tallystream_aggregator import sums
-from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
-from tallystream_aggregator.shipping.tail import Record
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, Positions
+from support.simulation.direct import TOPICS, Direct
+from tallystream.process.signals import SignalSafeEvent
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.shipping import shipper as module
+from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.shipping.shipper import POLL_S, NoLease, Shipper
+from tallystream_aggregator.shipping.tail import Tail
+from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.sums import Sum
 
-AGG = Place("metrics-agg", 0)
-
-
-def record(offset: int, name: str = "n", count: int | None = None) -> Record:
-    """A row of `metrics-agg`, whose count is its offset by default."""
-    row = sums.Sum(app="a", name=name, type="counter", count=offset if count is None else count, ts=offset)
-    return Record(AGG.topic, offset, name.encode(), row.value())
+AGG = Place(TOPICS.agg, 0)
 
 
 class ScriptedLease:
@@ -54,35 +55,38 @@ class ScriptedLease:
         self.log.append("closed")
 
 
-class ScriptedTail:
-    """A tail of `metrics-agg`. `records` are read next. The brokers answer if `answers`."""
+class Bench:
+    """A shipper of `metrics-agg`. `now_s` is the time."""
 
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.answers = True
-        self.positions: Positions = {}
-        self.begun: list[Positions] = []
-        self.restarted: Callable[[Positions], object] = lambda _: None
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sink: Any, lease: Any = None, letters: Any = None) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
+        self.direct, self.sink = Direct(), sink
+        self.stop, self.health = SignalSafeEvent(), Health("ship", HealthSettings(own_metrics=False))
+        tail, mapper = Tail(self.direct.broker, lambda: [AGG]), PointMapper(TOPICS)
+        self.shipper = Shipper(lease or NoLease(), tail, mapper, sink, letters, stop=self.stop, health=self.health)
 
-    def places(self) -> list[Place]:
-        return [AGG]
+    def publish(self, *counts: int, name: str = "n") -> None:
+        """Append sums of a counter."""
+        for count in counts:
+            row = Sum(app="a", name=name, type="counter", count=count, ts=count)
+            self.direct.cluster.append(AGG, name.encode(), row.value())
 
-    def begin(self, positions: Positions) -> None:
-        self.begun.append(positions)
-        self.positions = dict(positions)
+    def step(self, *counts: int, answers: bool = True) -> bool:
+        """Publish these sums, and ship what there is. The brokers answer, or no request succeeds."""
+        self.publish(*counts)
+        self.now_s += module.ASK_INTERVAL_S
+        self.direct.fail = (lambda _: None) if answers else self._fail
+        return self.shipper.step()
 
-    def ask(self) -> dict[Place, Bounds]:
-        """Return nothing, or fail."""
-        if not self.answers:
-            raise BrokerError("no answer.")
-        return {}
+    def _fail(self, what: str) -> None:
+        raise BrokerError(f"{what}: no answer")
 
-    def read(self, limit: int, timeout_s: float) -> list[Record]:
-        assert (limit, timeout_s) == (MAX_RECORDS, POLL_S)
-        found, self.records = self.records, []
-        if found:
-            self.positions = {AGG: found[-1].offset + 1}
-        return found
+    def reason(self) -> str | None:
+        """Return why it is not ready."""
+        return self.health.status.unready_reason()
 
-    def close(self) -> None:
-        """Do nothing."""
+    def metric(self, name: str) -> float:
+        """Return an internal metric."""
+        families = self.health.internal_metrics.families()
+        return next(sample.value for family in families for sample in family.samples if sample.name == name)

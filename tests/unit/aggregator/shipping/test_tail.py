@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
-from support.shipper import record
+from support import shipper
 from support.simulation.direct import TOPICS, Direct
-from tallystream.process.signals import SignalSafeEvent
-from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping import tail
-from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.shipper import NoLease, Shipper
 from tallystream_aggregator.shipping.tail import Tail
 from tallystream_aggregator.sinks.base import Refused
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
@@ -127,53 +123,18 @@ def test_without_any_partition_there_is_nothing_to_read(bench: Bench) -> None:
         bench.tail.ask()
 
 
-SUMS = Place(TOPICS.agg, 0)
-
-
-class Newest:
-    """A shipper to a sink that listens nowhere, and a simulated broker. `now_s` is the time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 100.0
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
-        self.direct = Direct()
-        self.sink = PrometheusSink("127.0.0.1", 0)
-        self.health = Health("ship", HealthSettings(own_metrics=False))
-        self.stop = SignalSafeEvent()
-        self.shipper = Shipper(
-            NoLease(),
-            Tail(self.direct.broker, lambda: [SUMS]),
-            PointMapper(TOPICS),
-            self.sink,
-            None,
-            stop=self.stop,
-            health=self.health,
-        )
-
-    def step(self) -> bool:
-        """Ship what there is, after the brokers were asked."""
-        self.now_s += module.ASK_INTERVAL_S
-        return self.shipper.step()
-
-    def publish(self, *counts: int, name: str = "n") -> None:
-        """Append sums of a metric."""
-        for count in counts:
-            one = record(count, name)
-            self.direct.cluster.append(SUMS, one.key, one.value)
-
-    def fail(self, what: str) -> None:
-        """Let no request succeed."""
-        raise BrokerError(f"{what}: no answer")
+class Newest(shipper.Bench):
+    """A shipper to a sink that listens nowhere."""
 
     def text(self) -> str:
         """Return what `/metrics` answers."""
-        return self.sink.metrics().text
+        return str(self.sink.metrics().text)
 
 
 @pytest.fixture
 def newest(monkeypatch: pytest.MonkeyPatch) -> Newest:
     """A shipper."""
-    return Newest(monkeypatch)
+    return Newest(monkeypatch, PrometheusSink("127.0.0.1", 0))
 
 
 def test_the_newest_sums_are_shown_when_the_end_is_reached(newest: Newest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,35 +145,30 @@ def test_the_newest_sums_are_shown_when_the_end_is_reached(newest: Newest, monke
     write = newest.sink.write
 
     def writing(points: Any) -> list[Refused]:
-        reasons.append(newest.health.status.unready_reason())
+        reasons.append(newest.reason())
         return write(points)
 
     monkeypatch.setattr(newest.sink, "write", writing)
     assert not newest.step()
     assert reasons == ["waiting for the newest sums"]
     assert newest.text() == "the newest sums are not known yet\n"
-    assert newest.health.status.unready_reason() == "waiting for the newest sums"
+    assert newest.reason() == "waiting for the newest sums"
     assert newest.step()
     assert " 3.0\n" in newest.text()
-    assert newest.health.status.unready_reason() is None
-    newest.publish(6)
-    assert newest.step()
+    assert newest.reason() is None
+    assert newest.step(6)
     assert " 6.0\n" in newest.text()
 
 
 def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(newest: Newest) -> None:
     """Half a minute after they answered last. They are shown again with what was published meanwhile."""
-    newest.publish(1)
-    assert newest.step()
-    newest.direct.fail = newest.fail
+    assert newest.step(1)
     newest.now_s += 28
-    assert newest.step()
-    assert not newest.step()
+    assert newest.step(answers=False)
+    assert not newest.step(answers=False)
     assert newest.sink.metrics()[::2] == (503, "the newest sums were last known 32 s ago\n")
-    assert newest.health.status.unready_reason() == "waiting for the newest sums"
-    newest.direct.fail = lambda _: None
-    newest.publish(2)
-    assert newest.step()
+    assert newest.reason() == "waiting for the newest sums"
+    assert newest.step(2)
     assert " 2.0\n" in newest.text()
 
 
@@ -240,14 +196,13 @@ def test_a_topic_whose_records_are_gone_is_read_from_its_beginning(newest: Newes
     """
     newest.publish(1, name="gone")
     assert newest.step()
-    newest.direct.cluster.delete(SUMS.topic)
+    newest.direct.cluster.delete(AGG.topic)
     assert newest.step()  # for half a minute
-    newest.direct.cluster.create(SUMS.topic, 1)
-    newest.publish(7, 8)
-    assert newest.step()
+    newest.direct.cluster.create(AGG.topic, 1)
+    assert newest.step(7, 8)
     assert (" 8.0\n" in newest.text(), "gone" in newest.text()) == (True, False)
     newest.publish(2, 3, 4, name="m")
-    agg = newest.direct.cluster.partition(SUMS)
+    agg = newest.direct.cluster.partition(AGG)
     agg.delete_before(3)
     assert newest.step()
     assert (" 4.0\n" in newest.text(), " 8.0\n" in newest.text()) == (True, False)
