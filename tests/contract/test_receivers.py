@@ -109,19 +109,3 @@ def test_a_collector_that_is_killed_gets_everything_when_it_is_back(collector: C
     sink.write(counters(*range(40, 100)))
     require(target, sink, counters(*range(100)))
     sink.close()
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_an_unavailable_destination_of_the_collector_makes_the_sink_unavailable(
-    collector: Collector, status: int
-) -> None:
-    """Without a queue, the Collector returns the status of its destination. The points can be written again later."""
-    target = Collected(collector)
-    sink = target.open()
-    collector.destination.respond = lambda _: status
-    with pytest.raises(SinkUnavailableError, match=f"{status} .*{collector.destination.url}"):
-        sink.write(counters(1, 2))
-    collector.destination.respond = lambda _: 200
-    assert sink.write(counters(1, 2)) == []
-    require(target, sink, counters(1, 2))
-    sink.close()
