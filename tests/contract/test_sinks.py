@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,11 +143,14 @@ def test_any_text_is_the_name_of_a_field_or_selects_a_series(store: StoreSetting
 def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
     """All points of both are stored. Points of both have the fields of both."""
     batches, base_ms = 25, NOW_MS
-    environment = {**os.environ, "INFLUXDB_TOKEN": store.token}
+    environment = os.environ | {
+        "INFLUXDB_TOKEN": store.token,
+        "INFLUXDB_ORG": store.org,
+        "INFLUXDB_BUCKET": store.bucket,
+    }
     processes = [
         subprocess.Popen(
-            [sys.executable, stores.__file__, store.spec, store.org, store.bucket, writer, str(batches), str(base_ms)],
-            env=environment,
+            [sys.executable, stores.__file__, store.spec, writer, str(batches), str(base_ms)], env=environment
         )
         for writer in ("one", "two")
     ]
@@ -169,9 +173,7 @@ def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
 def _unavailable(store: StoreSettings) -> Iterator[StoreSettings]:
     """Yield settings of the store while it is unavailable: the file is locked, or no server listens at the address."""
     if store.kind == "influxdb":
-        yield StoreSettings.parse(
-            f"influxdb:http://127.0.0.1:{free_port()}", token=store.token, org=store.org, bucket=store.bucket, env={}
-        )
+        yield replace(store, where=f"http://127.0.0.1:{free_port()}")
         return
     write(store, [])
     other = sqlite3.connect(store.where, isolation_level=None)
@@ -213,14 +215,13 @@ def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
             ({"org": "no such"}, "INFLUXDB_BUCKET"),
             ({"bucket": "no such"}, "INFLUXDB_BUCKET"),
         ):
-            given = {"token": correct.token, "org": correct.org, "bucket": correct.bucket} | wrong
-            settings = StoreSettings.parse(correct.spec, env={}, **given)
+            settings = replace(correct, **wrong)  # type: ignore[arg-type]  # by name
             sink, reader = open_sink(settings), open_store(settings)
             point = Point("m", {}, {"v": 1}, NOW_MS)
             for call in (sink.setup, partial(sink.write, [point]), reader.measurements):
                 with pytest.raises(ConfigError, match=name) as caught:
                     call()
-                assert given["token"] not in str(caught.value)
+                assert settings.token not in str(caught.value)
             sink.close()
             reader.close()
 

@@ -46,8 +46,7 @@ def own_influxdb(tmp_path: Path) -> Iterator[InfluxServer]:
 
 def influx_store(server: InfluxServer, url: str = "") -> StoreSettings:
     """Return the settings of a server, or of a proxy in front of it."""
-    spec = f"influxdb:{url or server.url}"
-    return StoreSettings.parse(spec, token=server.token, org=server.org, bucket=server.bucket, env={})
+    return StoreSettings("influxdb", url or server.url, token=server.token, org=server.org, bucket=server.bucket)
 
 
 def test_influxdb_is_down_for_ten_minutes(

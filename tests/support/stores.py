@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tallystream_aggregator.sinks.base import Field, Point, Series
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink, open_store
@@ -34,9 +34,7 @@ def influx_bucket(influxdb: Influx, name: str, *, retention_s: int = 0) -> Itera
         rules = BucketRetentionRules(type="expire", every_seconds=retention_s)
         bucket = client.buckets_api().create_bucket(bucket_name=name, retention_rules=[rules])
         try:
-            yield StoreSettings.parse(
-                f"influxdb:{influxdb.url}", token=influxdb.token, org=influxdb.org, bucket=name, env={}
-            )
+            yield StoreSettings("influxdb", influxdb.url, token=influxdb.token, org=influxdb.org, bucket=name)
         finally:
             client.buckets_api().delete_bucket(bucket)
 
@@ -131,10 +129,8 @@ def writers_points(writer: str, batch: int, base_ms: int) -> list[Point]:
     return [*own, *(Point("shared", {}, {writer: point.ts_ms}, point.ts_ms) for point in own)]
 
 
-def _main(spec: str, org: str, bucket: str, *work: str) -> None:
-    writer, batches, base_ms = work
-    settings = StoreSettings.parse(spec, org=org, bucket=bucket)  # the token comes from the environment
-    sink = open_sink(replace(settings, retention_days=1.0))
+def _main(spec: str, writer: str, batches: str, base_ms: str) -> None:
+    sink = open_sink(StoreSettings.parse(spec, retention_days=1.0))
     sink.setup()
     for batch in range(int(batches)):
         sink.write(writers_points(writer, batch, int(base_ms)))

@@ -55,24 +55,15 @@ class StoreSettings:
     buckets: bool = False
 
     @classmethod
-    def parse(
-        cls,
-        spec: str,
-        *,
-        token: str | None = None,
-        org: str | None = None,
-        bucket: str | None = None,
-        retention_days: float = 30.0,
-        env: Mapping[str, str] | None = None,
-    ) -> Self:
+    def parse(cls, spec: str, *, retention_days: float = 30.0, env: Mapping[str, str] | None = None) -> Self:
         """Return the settings of the store that `spec` names.
 
         `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `otlp:URL`, or
         `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
 
-        Settings of InfluxDB that are not given are read from `env`, by default the process's environment:
-        INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
-        "tallystream"), INFLUXDB_CA_FILE. The headers and CA certificates for an OTLP receiver are in
+        Other settings of InfluxDB are read from `env`, by default the process's environment: INFLUXDB_TOKEN (or the
+        file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default "tallystream"), INFLUXDB_CA_FILE.
+        The headers and CA certificates for an OTLP receiver are in
         OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE, and
         OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION chooses `buckets`. `retention_days` applies to the
         local store; 0 keeps all points.
@@ -103,9 +94,9 @@ class StoreSettings:
         settings = cls(
             "influxdb",
             url,
-            org=org or env.get("INFLUXDB_ORG", ""),
-            bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
-            token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
+            org=env.get("INFLUXDB_ORG", ""),
+            bucket=env.get("INFLUXDB_BUCKET", "tallystream"),
+            token=header_token("INFLUXDB_TOKEN", env.get("INFLUXDB_TOKEN", ""))
             or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
             ca_file=certificates("INFLUXDB_CA_FILE", env.get("INFLUXDB_CA_FILE", "")),
         )

@@ -33,7 +33,8 @@ class RunningSystem(NamedTuple):
         """Return its store, with its organization and bucket."""
         from tallystream_aggregator.sinks.stores import StoreSettings  # here, as the stores are slow to import
 
-        return StoreSettings.parse(self.state.store, org=self.state.org, bucket=self.state.bucket)
+        own = {"INFLUXDB_ORG": self.state.org, "INFLUXDB_BUCKET": self.state.bucket} if self.state.org else {}
+        return StoreSettings.parse(self.state.store, env={**os.environ, **own})
 
     def announce(self, *used: str) -> None:
         """Write to standard error what the command uses of this system."""

@@ -23,7 +23,7 @@ from tallystream_dashboards.data.problems import Problem
 from tallystream_dashboards.exit_codes import UNKNOWN
 from tallystream_dashboards.grafana.settings import Thresholds
 
-AWAY = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="t", org="o", bucket="b", env={})
+AWAY = StoreSettings("influxdb", "http://127.0.0.1:1", token="t", org="o", bucket="b")
 OUTDATED = Problem("No lag has been collected for 6 min", "The lag is old.", "collector-down")
 
 

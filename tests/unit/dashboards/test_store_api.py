@@ -178,7 +178,7 @@ def test_a_query_that_can_not_be_answered_is_refused(api: LagApi, path: str, err
 
 def test_a_store_that_does_not_answer_is_an_error() -> None:
     """The status is 503, with the store's own sentence."""
-    away = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="t", org="o", bucket="b", env={})
+    away = StoreSettings("influxdb", "http://127.0.0.1:1", token="t", org="o", bucket="b")
     api = LagApi(2, routes(away))
     for path in ("/v1/sums", "/v1/instances?app=a", "/v1/compare", "/v1/groups", "/v1/problems"):
         status, found = get(api, path)

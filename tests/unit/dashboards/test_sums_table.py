@@ -118,7 +118,7 @@ def test_large_floats_are_valid_json_and_short_text(tmp_path: Path) -> None:
 
 def test_a_store_that_can_not_be_read_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     """The sentence goes to standard error with --json, so that a program reads only JSON."""
-    store = StoreSettings.parse("influxdb:http://127.0.0.1:1", org="o", bucket="b", token="t")
+    store = StoreSettings("influxdb", "http://127.0.0.1:1", token="t", org="o", bucket="b")
     assert printed(SumsSettings(store=store, json=True)) == (3, [])
     assert "The store can't be read" in capsys.readouterr().err
 

@@ -34,7 +34,10 @@ def test_a_local_store_is_a_path() -> None:
 
 
 def test_influxdb_may_have_all_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This includes its URL. By default it is that of the process. No text of the settings has the token."""
+    """This includes its URL. By default it is that of the process. No text of the settings has the token.
+
+    The bucket has a default.
+    """
     settings = StoreSettings.parse("influxdb", env=ENV)
     assert settings == StoreSettings(
         "influxdb", ENV["INFLUXDB_URL"], org="org-of-env", bucket="bucket-of-env", token="token-of-env"
@@ -43,12 +46,6 @@ def test_influxdb_may_have_all_settings_in_the_environment(monkeypatch: pytest.M
     for name, value in ENV.items():
         monkeypatch.setenv(name, value)
     assert StoreSettings.parse("influxdb") == settings
-
-
-def test_options_take_precedence_over_the_environment() -> None:
-    """Other settings are read from the environment. The bucket has a default."""
-    settings = StoreSettings.parse("influxdb:http://localhost:8086", token="t", bucket="b", env=ENV)
-    assert settings == StoreSettings("influxdb", "http://localhost:8086", org="org-of-env", bucket="b", token="t")
     least = {"INFLUXDB_TOKEN": "t", "INFLUXDB_ORG": "o"}
     assert StoreSettings.parse("influxdb:http://h", env=least).bucket == "tallystream"
 

@@ -199,7 +199,7 @@ def test_the_rights_of_a_token_are_named(
     read: TallystreamError | None, write: TallystreamError | None, status: str, found: str
 ) -> None:
     """One right is enough, because each command can have its own token. What fails otherwise is no matter of rights."""
-    settings = StoreSettings.parse("influxdb:http://i:8086", token="t", org="o", env={})
+    settings = StoreSettings("influxdb", "http://i:8086", token="t", org="o")
     assert store.rights({"read": read, "write": write}, settings)[::2] == (status, found)
 
 
