@@ -13,20 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
-    Handler = Callable[[int, FrameType | None], object] | int | None
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest(SignalSafeEvent):
-    """An event that SIGTERM and SIGINT set.
-
-    A second signal of the same number goes to its handler in `then`; without one, it ends the process at once.
-    """
-
-    def __init__(self, then: Mapping[signal.Signals, Handler] | None = None) -> None:
-        super().__init__()
-        self._then = then or {}
+    """An event that SIGTERM and SIGINT set. A second signal of the same number ends the process at once."""
 
     def install(self) -> Self:
         """Install the handler of both signals. Only the main thread may call this."""
@@ -37,18 +28,18 @@ class StopRequest(SignalSafeEvent):
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # Nothing is logged here: the interrupted code may hold the lock of a log handler.
         self.set()
-        signal.signal(number, self._then.get(signal.Signals(number), signal.SIG_DFL))
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Yield a stop request that SIGTERM and SIGINT set. At the end of the block, restore the earlier handlers.
 
-    A second signal of the same number goes to its earlier handler. Only the main thread may call this.
+    Only the main thread may call this.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        yield StopRequest(before).install()
+        yield StopRequest().install()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
