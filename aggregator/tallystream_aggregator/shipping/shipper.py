@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from contextlib import suppress
 from itertools import count
@@ -234,8 +233,7 @@ class Shipper:
     def _write_when_available(self, points: Sequence[Point]) -> int | None:
         """Write points, again and again until the store is available. Return how many it rejects, None to give up.
 
-        The pauses double, with jitter in their upper half, and are at least as long as the store requests. Source:
-        "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (equal jitter).
+        The pauses double, and are at least as long as the store requests.
         """
         status = self._health.status
         for attempt in count(1):
@@ -250,8 +248,8 @@ class Shipper:
                 status.waiting_for = error.topic if isinstance(error, LettersUnavailableError) else STORE
                 if attempt == 1:
                     log.warning("%s Points wait on Kafka and are written when it is available again.", error)
-                longest_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))
-                if self._pause(max(error.retry_after_s, random.uniform(longest_s / 2, longest_s))):
+                pause_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))
+                if self._pause(max(error.retry_after_s, pause_s)):
                     break
             else:
                 if attempt > 1:
