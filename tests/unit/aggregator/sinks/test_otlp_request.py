@@ -206,13 +206,6 @@ def test_each_number_of_another_point_is_a_gauge() -> None:
     assert (metric["name"], metric["gauge"]["dataPoints"][0]["asInt"]) == ("m.up", "1")
 
 
-@pytest.mark.parametrize(("text", "stored"), [("", "%"), ("%", "%%"), ("%%", "%%%"), ("50 %", "50 %")])
-def test_an_empty_name_has_its_own_code(text: str, stored: str) -> None:
-    """OTLP allows no empty name of a metric or an attribute. No other text has this code."""
-    found = metrics(sum_point("counter", 1, NOW_MS, text, {text: ""}))
-    assert found[stored]["sum"]["dataPoints"][0]["attributes"][0] == {"key": stored, "value": {"stringValue": ""}}
-
-
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
