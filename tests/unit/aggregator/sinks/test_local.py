@@ -118,20 +118,6 @@ def test_a_store_that_was_deleted_is_created_again(tmp_path: Path) -> None:
     assert _hours(path, "both") == [2, 3, 4]
 
 
-def test_a_reader_reads_the_file_of_that_name(tmp_path: Path) -> None:
-    """Also if it was replaced while the reader has it open, as by a writer after a deletion."""
-    path = tmp_path / "store.db"
-    LocalStore(path, retention_ms=0).write([_point("before", 1)])
-    reader = LocalStore(path)
-    assert reader.measurements() == ["before"]
-    for file in tmp_path.iterdir():
-        file.unlink()
-    assert reader.measurements() == []
-    LocalStore(path, retention_ms=0).write([_point("after", 2)])
-    assert reader.measurements() == ["after"]
-    reader.close()
-
-
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Its new series are rolled back, too. The next write is complete."""
     path = tmp_path / "store.db"
@@ -155,20 +141,21 @@ def test_values_of_another_type_are_left_out(tmp_path: Path) -> None:
     assert {one.field: one.values for one in found} == {name: [value] for name, value in own.items()}
 
 
-def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
-    """The reader does not create it, and reads it as soon as it exists."""
+def test_a_reader_reads_the_file_of_that_name(tmp_path: Path) -> None:
+    """A missing one is empty, and is not created. A later one is read, also if it replaces one that is open."""
     path = tmp_path / "store.db"
-    reader = LocalStore(path)
-    assert reader.measurements() == []
-    assert reader.read("m", ["v"], start_ms=0, end_ms=1, last_before=True) == []
-    assert not path.exists()
-    path.touch()  # as for a moment while a writer creates it
-    assert reader.measurements() == []
-    store = LocalStore(path, retention_ms=0)
-    store.write([_point("m", 1)])
-    assert reader.measurements() == ["m"]
-    store.close()
-    reader.close()
+    with closing(LocalStore(path)) as reader:
+        for name in ("first", "second"):
+            assert reader.measurements() == []
+            assert reader.read("m", ["v"], start_ms=0, end_ms=1, last_before=True) == []
+            assert not path.exists()
+            path.touch()  # as for a moment while a writer creates it
+            assert reader.measurements() == []
+            with closing(LocalStore(path, retention_ms=0)) as store:
+                store.write([_point(name, 1)])
+                assert reader.measurements() == [name]
+            for file in tmp_path.iterdir():
+                file.unlink()
 
 
 @pytest.mark.parametrize("opened", ["sink", "reader"])
