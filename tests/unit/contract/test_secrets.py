@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from support.modules import modules
-from tallystream import ConfigError, InfluxReporter, MetricRegistry
 
 SECRET = "hush-hush-4711"
 SECRET_FIELDS = {"kafka", "options", "password", "token"}
@@ -58,13 +57,6 @@ def test_no_signature_contains_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", SECRET)
     found = {f"{m.__name__}.{one.__qualname__}" for m in modules() for one in shown(m) if SECRET in signature(one)}
     assert found == set()
-
-
-def test_an_invalid_address_is_shown_without_its_password() -> None:
-    """The error about an InfluxDB URL contains neither its user nor its password."""
-    with pytest.raises(ConfigError, match="'h:8086' can't be used; give http://host:port") as caught:
-        InfluxReporter(MetricRegistry("a"), instance="i", url=f"u:{SECRET}@h:8086", token="t", org="o", bucket="b")
-    assert SECRET not in str(caught.value)
 
 
 def test_no_representation_contains_a_secret() -> None:

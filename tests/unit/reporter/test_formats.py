@@ -35,7 +35,7 @@ INFLUX: dict[str, Any] = {"instance": "i", "url": "http://localhost:1", "token":
 
 BAD_URLS = [
     *("localhost", "ftp://h", "http://", "http://me:hush@h:abc", "http://me:hush@h:99999", "http://h:0", "http://[::1"),
-    *("http://h/a b", "http://h/ü", "http://h\n", "http://a b", b"http://h", None),
+    *("me:hush@h:8086", "http://h/a b", "http://h/ü", "http://h\n", "http://a b", b"http://h", None),
 ]
 BAD_TOKENS = ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None]
 
