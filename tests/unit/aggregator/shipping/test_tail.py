@@ -77,18 +77,6 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_goes_on(bench: Bench) 
     assert len(bench.restarted) == 1
 
 
-def test_records_that_are_gone_are_left_out(bench: Bench) -> None:
-    """They were deleted before they were read, or the end was cut off."""
-    agg = bench.direct.cluster.partition(AGG)
-    agg.delete_before(2)
-    bench.tail.ask()
-    assert bench.restarted[1:] == [{AGG: 2}]
-    assert (AGG.topic, 2, b"2") in bench.read()
-    agg.truncate(2)
-    bench.tail.ask()
-    assert bench.restarted[2:] == [{AGG: 2}]
-
-
 def test_an_error_in_the_middle_of_a_read_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read before it is read again."""
     monkeypatch.setattr(tail, "READ_AT_ONCE", 1)
