@@ -15,8 +15,14 @@ from support.manifests import BASE, FOLDER, VERSIONS, base, documents, standby
 from tallystream_cli import main
 
 TEMPLATES = ("spark/driver-pod.yaml", "spark/executor-pod.yaml")
-COMPONENTS = {"aggregator": "aggregator", "shipper": "shipper", "lag": "lag", "page": "page"}
-"""The component, and its service in compose.yaml."""
+COMPONENTS = ("aggregator", "shipper", "lag", "page")
+"""The components, which have the names of their services in compose.yaml."""
+LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of every container."""
 
 
 def workloads(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -49,7 +55,7 @@ def test_every_object_is_valid_by_the_schema(objects: list[dict[str, Any]], vers
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
     """Image, arguments, environment variables and the time for a clean stop are the same."""
-    workload, service = workloads(base())[name], services[COMPONENTS[name]]
+    workload, service = workloads(base())[name], services[name]
     one = container(workload)
     assert one["args"] == service["command"]
     assert one["image"] == service["image"].partition(":")[0]
@@ -91,11 +97,7 @@ def test_every_pod_has_the_least_privileges(name: str) -> None:
     user = images.final_stage({"tallystream-spark": "spark"}.get(container(workloads(base())[name])["image"], "page"))
     assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == user["USER"][-1]
     one = container(workloads(base())[name])
-    assert one["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert one["securityContext"] == LOCKED
     assert one["resources"].keys() == {"requests", "limits"}
     assert {mount["name"] for mount in one["volumeMounts"]} >= {"tmp"}
 
@@ -188,10 +190,6 @@ def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
     assert given["spark.ui.enabled"] == "false"
     for template in documents(*TEMPLATES):
         (one,) = template["spec"]["containers"]
-        assert one["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert one["securityContext"] == LOCKED
         assert {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]} == {"tmp": "/tmp"}
         assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]
