@@ -88,8 +88,6 @@ class OtlpSink:
         response = self._post(encode(()))
         if response.status in REFUSED_DATA:
             response = self._post_probe()
-        if response.status >= 500:
-            raise self._unavailable(_reason(response), _retry_after_s(response))
         if not 200 <= response.status < 300:
             raise self._error(response)
 
@@ -116,7 +114,7 @@ class OtlpSink:
         response = self._post(content)
         if len(points) == 1 and response.status >= 500 and response.status not in TRANSIENT:
             if not 200 <= self._post_probe().status < 300:
-                raise self._unavailable(_reason(response))
+                raise self._error(response)
             response = self._post(content)  # the first error may be of an outage that has just ended
         status = response.status
         if 200 <= status < 300:
@@ -156,7 +154,7 @@ class OtlpSink:
     def _error(self, response: urllib3.BaseHTTPResponse) -> TallystreamError:
         """Return the error that a response means for all points."""
         reason = _reason(response)
-        if response.status in TRANSIENT:
+        if response.status >= 500 or response.status in TRANSIENT:
             return self._unavailable(reason, _retry_after_s(response))
         if response.status in {401, 403}:
             return ConfigError("OTEL_EXPORTER_OTLP_HEADERS", "***", f"{self._url} refuses access: {reason}")
