@@ -345,30 +345,3 @@ def test_steps_go_on_while_a_large_state_is_stored(monkeypatch: pytest.MonkeyPat
     direct.cluster.partition(METRICS).delete_before(report.records)
     report = direct.loop().run_epoch(store, (1, 1), 1)  # the state has them
     assert report.restarts == 1
-
-
-def test_a_state_counts_as_before_if_a_step_fails_while_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The epoch ends with the state of the last one, and the next one begins again at what is published."""
-    monkeypatch.setattr(storage, "ENTRY_BYTES", 1)
-    monkeypatch.setattr(storage, "COPY_FLOOR", 0)
-    direct = Direct()
-    direct.feed(1, 2)
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    head = direct.store.head()
-    store = Feeding(0, head, direct.store.entries)
-    direct.store, store.direct = store, direct
-    direct.feed(3)
-    written = len(store.entries)
-
-    def fail(request: str) -> None:
-        if "write" in request and len(store.entries) > written:
-            raise BrokerError(f"{request} failed")
-
-    direct.fail = fail
-    loop.run_epoch(store, (1, 1), 1)
-    assert store.head() == head
-    direct.fail = lambda _: None
-    report = direct.loop().run_epoch(Batch(2, store.head(), store.entries), (1, 2), 1)
-    assert report.restarts == 1
-    assert direct.published() == {METRICS: direct.cluster.partition(METRICS).end}
