@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -13,15 +14,22 @@ from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import FencedError, Place
 from tallystream_aggregator.stream.epochs import EpochLoop
-from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
+from tallystream_aggregator.stream.positions import LoopId, PositionsRow, encode, key_of
 
-AGG, DEAD, EVENTS = (Place(topic, 0) for topic in (TOPICS.agg, TOPICS.dead, TOPICS.events))
-SHARD = Place(TOPICS.shards, 0)
+AGG, DEAD = Place(TOPICS.agg, 0), Place(TOPICS.dead, 0)
 WRITER = "tallystream-aggregator-0"
+KEYS = b"app-4", b"app-1"
+"""An instance of each of two shards."""
 
 
 class Killed(Exception):  # noqa: N818 (it is no error of the loop)
     """The process ends."""
+
+
+def loops_of(direct: Direct, **settings: Any) -> list[EpochLoop]:
+    """Return new loops of all shards, and the combiner of several."""
+    loops: list[EpochLoop] = [direct.loop(shard, **settings) for shard in range(direct.shards)]
+    return [*loops, direct.combiner()] if direct.shards > 1 else loops
 
 
 def kill_after_a_step(direct: Direct, loop: EpochLoop, sums: Place, lost: Collection[Place]) -> None:
@@ -48,150 +56,77 @@ def require_visible(direct: Direct, *places: Place) -> None:
         assert first <= stable == end, place
 
 
-@pytest.mark.parametrize("lost", [[ROWS, AGG, DEAD], [ROWS, AGG], [ROWS, DEAD], [ROWS], [AGG], [DEAD]], ids=str)
-def test_a_step_without_its_markers_is_published_once(lost: list[Place]) -> None:
-    """If nobody has seen a part of it, it is aborted and read again. Otherwise the rest becomes visible, too."""
-    direct = Direct(partitions=2)
+@pytest.mark.parametrize("lost", ["rows sums dead", "rows sums", "rows dead", "sums dead", "rows", "sums", "dead"])
+@pytest.mark.parametrize(
+    ("shards", "number"), [(1, 0), (2, 0), (2, 1), (2, 2)], ids=["one", "0 of 2", "1 of 2", "combiner"]
+)
+def test_a_step_without_its_markers_is_published_once(shards: int, number: int, lost: str) -> None:
+    """If nobody has seen a part of it, it is aborted and read again. Otherwise the rest becomes visible, too.
+
+    All shards write dead letters: those of a published step become visible with the next step of the same shard. If the
+    sums were seen, the records are not read again in smaller steps: a count between two steps would be lower than that.
+    """
+    direct, loop = Direct(shards=shards, partitions=2), LoopId(TOPICS, number, shards)
+    stores = [Batch(0) for _ in range(3)]
+
+    def feed(*values: int) -> None:
+        for key in KEYS:
+            direct.cluster.append(METRICS, key, b'{"name":"n","value":"?"}')
+            direct.feed(*values, key=key)
+
+    def run(attempt: int, **settings: Any) -> list[EpochLoop]:
+        loops = loops_of(direct, **settings)
+        for one, store in zip(loops, stores, strict=False):
+            one.run_epoch(store, (1, attempt), 15)
+        return loops
+
     direct.feed(1, place=Place("metrics", 1), name="other")
-    direct.feed(5)
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    direct.feed(7)
-    direct.cluster.append(METRICS, b"app-1", b'{"name":"n","value":"?"}')
-    kill_after_a_step(direct, loop, AGG, lost)
-    direct.feed(8)
-    direct.loop().run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, ROWS, AGG)
-    assert direct.published()
-    ends = [value for _, value in (*direct.records(TOPICS.dead), *direct.records(TOPICS.events)) if value is None]
-    assert len(ends) == ({DEAD} <= {*lost} < {ROWS, AGG, DEAD})
+    feed(5)
+    loops = run(0)
+    feed(6, 7)
+    for one, store in zip(loops[:number], stores, strict=False):
+        one.run_epoch(store, (1, 1), 1)
+    places = {"rows": loop.rows, "sums": loop.sums, "dead": DEAD}
+    kill_after_a_step(direct, loops[number], loop.sums, [places[name] for name in lost.split()])
+    if "sums" not in lost:
+        direct.cluster.delete(TOPICS.events)  # or the answer lacks it
+    run(2, max_records=1)
+    require_visible(direct, loop.rows, loop.sums)
+    feed(8)
+    run(3)
+    require_visible(direct, loop.rows, loop.sums, DEAD)
     counts = [json.loads(value)["count"] for value in direct.values() if b'"n"' in value]
     assert counts == sorted(counts)
-    assert counts[-1] == 8
-    direct.cluster.append(METRICS, b"app-1", b'{"name":"n","value":"?"}')
-    direct.loop().run_epoch(Batch(0), (1, 3), 60)
-    require_visible(direct, ROWS, AGG, DEAD)
-    assert [json.loads(value)["offset"] for value in direct.values(TOPICS.dead) if value] == [2, 4]
-
-
-def test_a_step_whose_sums_were_seen_is_not_read_again_in_smaller_steps(caplog: pytest.LogCaptureFixture) -> None:
-    """Only its positions are hidden. A count between those of two steps would be lower than the one that was seen."""
-    direct = Direct()
-    direct.feed(5)
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
-    direct.feed(6, 7)
-    kill_after_a_step(direct, loop, AGG, [ROWS])
-    direct.cluster.delete(TOPICS.events)  # or the answer lacks it
-    direct.loop(max_records=1).run_epoch(Batch(0), (1, 2), 60)
-    assert "lost the markers of a step in metrics-table:0; it is published" in caplog.text
-    counts = [json.loads(value)["count"] for value in direct.values()]
-    assert counts == sorted(counts)
-
-
-@pytest.mark.parametrize("lost", [[ROWS, SHARD], [ROWS], [SHARD]], ids=str)
-def test_a_step_of_one_of_several_shards_is_published_once(lost: list[Place]) -> None:
-    """Its partial sums and its positions are on two topics, and the combiner reads what is visible."""
-    direct = Direct(shards=2)
-    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
-    stores = [Batch(0), Batch(0), Batch(0)]
-    direct.feed(5, key=b"app-1")
-    direct.feed(50, key=b"app-4")
-    for loop, store in zip(loops, stores, strict=True):
-        loop.run_epoch(store, (1, 0), 1)
-    before = json.loads(direct.values()[-1])["count"]
-    direct.feed(6, key=b"app-1")
-    direct.feed(51, key=b"app-4")
-    kill_after_a_step(direct, loops[0], SHARD, lost)
-    loops[0] = direct.loop(0)
-    for loop in loops:
-        loop.run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, ROWS, SHARD)
-    assert (before, json.loads(direct.values()[-1])["count"]) == (55, 57)
-
-
-def test_a_part_of_a_step_that_was_aborted_is_never_published(caplog: pytest.LogCaptureFixture) -> None:
-    """It has partial sums without the positions row after them, so nobody knows what they include."""
-    direct = Direct(shards=2)
-    direct.feed(5, key=b"app-4")
-    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
-    for loop in loops:
-        loop.run_epoch(Batch(0), (1, 0), 1)
-    cluster = direct.cluster
-    rows = [(one.key, one.value) for one in cluster.partition(SHARD).entries if one.key and b"positions" not in one.key]
-    assert rows
-    direct.feed(6, key=b"app-4")
-    for loop in loops:
-        loop.run_epoch(Batch(0), (1, 1), 1)
-    epoch = cluster.open_writer(WRITER) or 0
-    cluster.add_partitions(WRITER, epoch, [SHARD])
-    cluster.produce(WRITER, epoch, SHARD, rows)
-    direct.lost = [SHARD]
-    cluster.end(WRITER, epoch, "abort")
-    direct.flush()
-    direct.lost = []
-    direct.loop(0).run_epoch(Batch(0), (1, 2), 60)
-    direct.combiner().run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, SHARD)
-    assert "lost the markers of a step in metrics-shards:0; it is aborted" in caplog.text
-    assert json.loads(direct.values()[-1])["count"] == 6
-
-
-def test_sums_of_a_step_that_was_aborted_are_never_published(caplog: pytest.LogCaptureFixture) -> None:
-    """They include records after the published positions."""
-    direct = Direct()
-    direct.feed(5)
-    direct.loop().run_epoch(Batch(0), (1, 0), 1)
-    (key, value), *_ = direct.records(TOPICS.agg)
-    assert value is not None
-    later = value.replace(b'{"0":0}', b'{"0":1}')
-    assert later != value
-    cluster, epoch = direct.cluster, direct.cluster.open_writer(WRITER) or 0
-    cluster.add_partitions(WRITER, epoch, [AGG])
-    cluster.produce(WRITER, epoch, AGG, [(key, later)])
-    direct.lost = [AGG]
-    cluster.end(WRITER, epoch, "abort")
-    direct.flush()
-    direct.lost = []
-    direct.loop().run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, AGG)
-    assert "lost the markers of a step in metrics-agg:0; it is aborted" in caplog.text
-    assert later not in direct.values()
-
-
-def test_a_dead_letter_without_its_marker_is_that_of_the_shard_of_its_record() -> None:
-    """All shards write them. It becomes visible with that shard's next step."""
-    direct = Direct(shards=2)
-    for shard in range(2):
-        direct.loop(shard).run_epoch(Batch(0), (1, 0), 1)
-    loop, bad = direct.loop(1), (METRICS, b"app-1", b'{"name":"n","value":"?"}')
-    loop.run_epoch(direct.store, (1, 0), 1)
-    direct.feed(5, key=b"app-1")
-    direct.cluster.append(*bad)
-    kill_after_a_step(direct, loop, Place(TOPICS.shards, 1), [DEAD])
-    direct.cluster.append(DEAD, None, None)  # as another shard ends its own
-    direct.loop(1).run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, DEAD)
-    assert [json.loads(value)["offset"] for value in direct.values(TOPICS.dead) if value] == [1]
-
-
-@pytest.mark.parametrize("lost", [[Place(TOPICS.shards, 2), AGG], [Place(TOPICS.shards, 2)], [AGG]], ids=str)
-def test_a_step_of_the_combiner_is_published(lost: list[Place]) -> None:
-    """What it publishes again is what readers have not seen."""
-    direct = Direct(shards=2)
-    loops = [direct.loop(0), direct.loop(1), direct.combiner()]
-    for number, loop in enumerate(loops):
-        direct.feed(5, key=b"app-%d" % number)
-        loop.run_epoch(Batch(0), (1, 0), 1)
-    direct.feed(6, key=b"app-1")
-    for loop in loops[:2]:
-        loop.run_epoch(Batch(0), (1, 1), 1)
-    kill_after_a_step(direct, loops[2], AGG, lost)
-    direct.combiner().run_epoch(Batch(0), (1, 2), 60)
-    require_visible(direct, AGG, Place(TOPICS.shards, 2))
-    counts = [json.loads(value)["count"] for value in direct.values()]
-    assert counts == sorted(counts)
     assert counts[-1] == 16
+    letters = [value for _, value in direct.records(TOPICS.dead)]
+    assert sorted(json.loads(value)["offset"] for value in letters if value) == [0, 2, 4, 7, 10, 12]
+    assert letters.count(None) == (number < shards and "dead" in lost and lost != "rows sums dead")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_what_was_aborted_is_never_published(shards: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Sums include records after the published positions. Nobody knows what partial sums without positions include."""
+    direct, sums = Direct(shards=shards), LoopId(TOPICS, 0, shards).sums
+    for value in (5, 6):
+        direct.feed(value, key=KEYS[0])
+        for attempt, loop in enumerate(loops_of(direct)):
+            loop.run_epoch(Batch(0), (value, attempt), 1)
+    cluster = direct.cluster
+    written = [(one.key, one.value) for one in cluster.partition(sums).entries if one.key and one.value]
+    aborted = [(key, value.replace(b'{"0":1}', b'{"0":2}')) for key, value in written if b"positions" not in key]
+    assert aborted
+    epoch = cluster.open_writer(WRITER) or 0
+    cluster.add_partitions(WRITER, epoch, [sums])
+    cluster.produce(WRITER, epoch, sums, aborted)
+    direct.lost = [sums]
+    cluster.end(WRITER, epoch, "abort")
+    direct.flush()
+    direct.lost = []
+    for attempt, loop in enumerate(loops_of(direct)):
+        loop.run_epoch(Batch(0), (7, attempt), 60)
+    require_visible(direct, sums)
+    assert f"lost the markers of a step in {sums}; it is aborted" in caplog.text
+    assert [json.loads(value)["count"] for value in direct.values()] == [5, 6]
 
 
 @pytest.mark.parametrize(("away_s", "seconds"), [(0, 2), (3, 20)])
