@@ -17,7 +17,7 @@ from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import BrokerError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import EpochRow, StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import newest_row, summed
+from tallystream_aggregator.stream.positions import LoopId, newest_row, summed
 from tallystream_aggregator.stream.restore import MissingRowsError
 
 SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]
@@ -242,20 +242,23 @@ def test_all_shards_begin_where_the_first_one_began() -> None:
     assert [(json.loads(value)["name"], json.loads(value)["count"]) for value in direct.values()] == [("n", 6)]
 
 
-def test_a_shard_whose_first_publication_failed_begins_again() -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_loop_whose_first_publication_failed_begins_again(number: int) -> None:
     """What a transaction has left that was aborted is no sum."""
-    shards = Direct(shards=2)
-    shards.loop(0).run_epoch(Batch(0), (1, 0), 1)
+    direct, rows = Direct(shards=2), LoopId(TOPICS, number, 2).rows
+    for shard in range(2):
+        direct.feed(10, key=key(shard))
     refused = [UnavailableError("no answer")]
 
     def fail(request: str) -> None:
-        if request.startswith("write metrics-table") and refused:
+        if request.startswith(f"write {rows}") and refused:
             raise refused.pop()
 
-    shards.fail = fail
-    shards.loop(1).run_epoch(shards.store, (1, 0), 5)
+    direct.fail = fail
+    for loop in (direct.loop(0), direct.loop(1), direct.combiner()):
+        loop.run_epoch(Batch(0), (1, 0), 5)
     assert not refused
-    assert shards.published(Place(TOPICS.table, 1), 1) == {METRICS: 0}
+    assert [json.loads(value)["count"] for value in direct.values()] == [20]
 
 
 def test_sums_that_waited_for_the_other_shards_are_published_after_a_restart() -> None:
@@ -317,21 +320,3 @@ def test_partial_sums_that_were_deleted_stop_the_combiner() -> None:
     ):
         shards.run(2)
     assert shards.counts == [20]
-
-
-def test_a_combiner_whose_first_publication_failed_begins_again() -> None:
-    """What a transaction has left that was aborted is no sum."""
-    shards = Direct(shards=2)
-    for shard in range(2):
-        shards.feed(10, key=key(shard))
-        shards.loop(shard).run_epoch(Batch(0), (1, shard), 1)
-    refused = [UnavailableError("no answer")]
-
-    def fail(request: str) -> None:
-        if request.startswith("write metrics-shards:2") and refused:
-            raise refused.pop()
-
-    shards.fail = fail
-    shards.combiner().run_epoch(Batch(0), (1, 2), 5)
-    assert not refused
-    assert [json.loads(value)["count"] for value in shards.values()] == [20]
