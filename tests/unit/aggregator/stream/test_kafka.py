@@ -109,21 +109,6 @@ def source(*places: Place, bounds: Bounds | None = None) -> KafkaSource:
     return one
 
 
-def test_at_most_as_many_records_as_requested_are_returned(
-    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next call returns those that are left."""
-    monkeypatch.setattr(kafka_source, "MAX_CONSUMED", 2)
-    source_ = source(A)
-    consumer.queue = [record(A, offset) for offset in range(8)]
-    assert [[(chunk.rows[0][0], chunk.end) for chunk in source_.read(n, 0)] for n in (1, 5, 5, 5)] == [
-        [(0, 1)],
-        [(1, 6)],
-        [(6, 8)],
-        [],
-    ]
-
-
 def test_the_last_record_of_each_leader_is_marked(consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records of a partition may come in several runs, each with leaders of its own, or with those before it."""
     monkeypatch.setattr(kafka_source, "MAX_CONSUMED", 3)
@@ -153,15 +138,6 @@ def test_an_end_that_moves_nothing_does_not_end_the_wait(
     assert source_.read(100, 60.0) == [Chunk(A, [row(0)], 1)]
     assert len(polls) == 2
     assert 0 < polls[1] <= polls[0] <= 60
-
-
-def test_the_position_at_the_end_is_after_markers_and_aborted_records(consumer: FakeConsumer) -> None:
-    """With records before them, and alone. Without it, nobody would know that all was read."""
-    source_ = source(A)
-    consumer.queue = [record(A, 0), end(A, 3)]
-    assert source_.read(100, 0) == [Chunk(A, [row(0)], 3)]
-    consumer.queue = [end(A, 5), end(B, 7)]  # B is read no more
-    assert source_.read(100, 0) == [Chunk(A, (), 5)]
 
 
 def test_a_partition_that_the_broker_does_not_know_is_no_lost_record(consumer: FakeConsumer) -> None:

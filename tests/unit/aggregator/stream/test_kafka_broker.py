@@ -65,14 +65,6 @@ class FakeAdmin:
         self.asked.append(len(asked))
         return {one: self._answer(spec, isolation_level) for one, spec in asked.items()}
 
-    def describe_topics(self, asked: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
-        """Answer with an ID that has the topic's name."""
-        assert request_timeout > 0
-        answers: dict[str, Future[Any]] = {name: Future() for name in asked.topics}
-        for name, answer in answers.items():
-            answer.set_result(SimpleNamespace(topic_id=f"id-of-{name}"))
-        return answers
-
     def describe_configs(self, asked: Any, *, request_timeout: float) -> dict[Any, Future[Any]]:
         """Answer with the first error, or with the kind of the topic's times."""
         assert request_timeout > 0
@@ -143,13 +135,6 @@ def test_what_is_opened_has_the_options_of_the_broker(admin: FakeAdmin, monkeypa
     assert [options["transactional.id"] for options in producers] == ["id"]
 
 
-@pytest.mark.usefixtures("admin")
-def test_topics_have_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is created again has another one."""
-    monkeypatch.setattr(kafka, "TopicCollection", lambda names: SimpleNamespace(topics=names))
-    assert broker().topic_ids(["in"]) == {"in": "id-of-in"}
-
-
 def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:
     """It is not in the metadata, or it was deleted a moment ago."""
     assert broker().bounds([A, Place("in", 7), Place("other", 0)]) == {A: Bounds(3, 7, 9)}
@@ -202,13 +187,6 @@ def written(number: int) -> Direct:
     direct.broker.writer("id").commit([Output(ROWS, b"%d" % n, b"row") for n in range(number)])
     direct.flush()
     return direct
-
-
-def test_a_range_ends_before_its_end() -> None:
-    """A marker, and records after the range, are left out."""
-    direct = written(3)
-    assert [record[0] for record in read_range(direct.broker, ROWS, bounds_of(direct.broker, ROWS))] == [0, 1, 2]
-    assert [record[0] for record in read_range(direct.broker, ROWS, Bounds(1, 2, 2))] == [1]
 
 
 @pytest.mark.parametrize(("place", "end"), [(Place("other", 0), 3), (ROWS, 5)])
