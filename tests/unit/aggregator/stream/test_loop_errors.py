@@ -192,24 +192,6 @@ def test_a_step_ends_when_much_waits_to_be_published(monkeypatch: pytest.MonkeyP
     assert direct.requests.count(WRITE) == 4
 
 
-def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
-    """Publishing takes a fifth of the time, but one slow commit is no reason to read nothing for most of a minute."""
-    direct = Direct()
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
-    slow = ["commit"]
-
-    def fail(request: str) -> None:
-        if slow and request.startswith("write metrics-agg"):
-            slow.clear()
-            direct.pass_time(9)
-            direct.feed(2)
-
-    direct.fail = fail
-    direct.feed(1)
-    direct.loop().run_epoch(direct.store, (1, 1), 20)
-    assert direct.published() == {METRICS: 2}
-
-
 def test_a_rate_limits_what_is_read() -> None:
     """A step has at most the records of a second, and the next one waits until they are due. Nothing is left out."""
     direct = Direct()
