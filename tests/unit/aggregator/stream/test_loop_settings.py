@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support import otlp
+from support.fuzz import examples
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, ROWS, Direct
+from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import newest_row
@@ -23,75 +30,64 @@ def limited(max_table_bytes: int, **settings: Any) -> TableSettings:
     return TableSettings(short_form_every_ms=5_000, max_table_bytes=max_table_bytes, **settings)
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-@pytest.mark.parametrize("from_rows", [False, True])
-@pytest.mark.parametrize(("before", "now"), [(10_000, 80_000), (80_000, 10_000)])
-def test_a_table_goes_on_with_another_limit_of_memory(before: int, now: int, from_rows: bool, partitions: int) -> None:
-    """After a kill, what was published is replayed with the limit of then, and what comes after it with the new one."""
-    direct = Direct(partitions=partitions, table=limited(before))
-    loop = direct.loop()
-    loop.run_epoch(direct.store, (1, 0), 1)
+class Phase(NamedTuple):
+    """A loop with a limit of memory, which reads batches: a partition, and its instances that have a value.
 
-    direct.feed(1)
+    It may be killed when all is published, and it may begin without the state that is stored.
+    """
 
-    def fail(request: str) -> None:
-        published = sum((direct.published() or {}).values())
-        if request == "read" and published == 1 == direct.cluster.partition(METRICS).end:  # with its row
-            direct.feed(2, key=b"app-2", name="two")
-            direct.feed(3, key=b"app-3", name="three")
-        elif request == "read" and published == 3:
-            raise MemoryError
-
-    direct.fail = fail
-    with pytest.raises(MemoryError):
-        loop.run_epoch(direct.store, (1, 1), 1)
-    direct.fail = lambda _: None
-    published, refused = direct.values(), len(direct.values("metrics-dead"))
-    direct.table = limited(now)
-    loop = direct.loop()
-    store = Batch(0) if from_rows else direct.store
-    loop.run_epoch(store, (2, 0), 1)
-    assert direct.values() == published
-    assert refused == (2 if before < now else 0)
-    direct.feed(4, key=b"app-4", name="four")
-    direct.feed(5, key=b"app-2", name="two")
-    loop.run_epoch(store, (2, 1), 1)
-    assert len(direct.values("metrics-dead")) == refused + (before > now)
-    assert any(b'"count":5' in value for value in direct.values())
-    assert any(b'"count":4' in value for value in direct.values()) == (before < now)
+    limit: int
+    batches: list[tuple[int, list[int]]]
+    killed: bool
+    from_rows: bool
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
-@pytest.mark.parametrize("from_rows", [False, True])
-@pytest.mark.parametrize(("before", "now"), [(10_000, 80_000), (80_000, 10_000)])
-def test_records_of_two_limits_are_never_replayed_with_one(
-    before: int, now: int, from_rows: bool, partitions: int
-) -> None:
-    """A kill soon after a start with another limit: neither the state nor the rows lead back to before the start."""
-    direct = Direct(partitions=partitions, table=limited(before))
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
+NOTHING_NEW = Phase(80_000, [], killed=False, from_rows=True)
+BATCHES = st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(0, 4), min_size=1, max_size=3)), max_size=3)
+PHASES = st.lists(
+    st.builds(Phase, st.sampled_from([10_000, 15_000, 80_000]), BATCHES, st.booleans(), st.booleans()), max_size=5
+)
 
-    def fail(request: str) -> None:
-        published, end = sum((direct.published() or {}).values()), direct.cluster.partition(METRICS).end
-        if request != "read" or published < end:
-            return
-        if end == killed_at:
-            raise MemoryError
-        direct.feed(end + 1, key=b"app-%d" % (end + 1), name=f"n{end + 1}")
 
-    for killed_at, limit in ((2, before), (3, now)):
-        direct.table, direct.fail = limited(limit), fail
-        with pytest.raises(MemoryError):
-            direct.loop().run_epoch(direct.store, (killed_at, 0), 1)
-    direct.fail = lambda _: None
-    refused = len(direct.values("metrics-dead"))
-    assert refused == 1
-    direct.feed(4, key=b"app-1", name="n1")
-    direct.feed(5, key=b"app-2", name="n2")
-    direct.loop().run_epoch(Batch(0) if from_rows else direct.store, (4, 0), 1)
-    assert any(b'"count":4' in value for value in direct.values())
-    assert any(b'"count":5' in value for value in direct.values())
-    assert len(direct.values("metrics-dead")) == refused
+def play(phases: list[Phase], partitions: int, *, disturbed: bool) -> list[Any]:
+    """Return the newest counts and the dead letters after each phase. Unless it is disturbed, none is killed."""
+    direct, found, values = Direct(partitions=partitions), list[Any](), count(1)
+    for attempt, phase in enumerate(phases):
+        batches = iter(phase.batches)
+
+        def fail(request: str, phase: Phase = phase, batches: Iterator[tuple[int, list[int]]] = batches) -> None:
+            ends = {place: direct.cluster.partition(place).end for place in direct.cluster.places(METRICS.topic)}
+            if request != "read" or direct.published() != ends:
+                return
+            partition, instances = next(batches, (0, []))
+            for instance in instances:
+                name, place = f"{instance}-{partition}", Place("metrics", partition % partitions)
+                direct.feed(next(values), key=name.encode(), name=name, place=place)
+            if not instances and disturbed and phase.killed:
+                raise MemoryError
+
+        direct.table, direct.fail = limited(phase.limit), fail
+        with suppress(MemoryError):
+            direct.loop().run_epoch(Batch(0) if disturbed and phase.from_rows else direct.store, (1, attempt), 1)
+        direct.fail = lambda _: None
+        letters = map(json.loads, direct.values(TOPICS.dead))
+        counts = {value["name"]: value["count"] for value in map(json.loads, direct.values())}
+        found.append((counts, [(letter["partition"], letter["offset"]) for letter in letters]))
+    return found
+
+
+@examples(60)
+@example([Phase(10_000, [(0, [0]), (0, [1, 2])], True, False), Phase(80_000, [(0, [1])], False, True)], 1)
+@example([Phase(80_000, [(0, [0, 1])], True, False), Phase(10_000, [(0, [2])], True, False), NOTHING_NEW], 1)
+@example([Phase(10_000, [(1, [0]), (0, [1])], True, False), Phase(10_000, [(1, [0])], False, False)], 2)
+@given(PHASES, st.integers(1, 2))
+def test_a_table_goes_on_with_another_limit_of_memory(phases: list[Phase], partitions: int) -> None:
+    """After a kill, what was published is replayed with the limit of then, and what comes after it with the new one.
+
+    A replay reads partitions in another order. What a full table has refused stays refused, and what it has counted
+    stays counted: neither the state nor the rows lead back to before a start with another limit.
+    """
+    assert play(phases, partitions, disturbed=True) == play(phases, partitions, disturbed=False)
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -146,31 +142,3 @@ def test_no_replay_begins_before_the_table_forgets_after_another_time() -> None:
         begins.append(row.replay_since)
     assert begins[0] == 1
     assert begins[0] < begins[1] == begins[2] == begins[3] < begins[4]
-
-
-@pytest.mark.parametrize("from_rows", [False, True])
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_what_a_full_table_has_counted_stays_whatever_partition_is_read_first(
-    order: tuple[int, int], from_rows: bool
-) -> None:
-    """The second life has no room. A replay that reads its partition first does not take it for the one that has."""
-    direct = Direct(partitions=2, table=limited(10_000))
-    direct.loop().run_epoch(direct.store, (1, 0), 1)
-
-    def fail(request: str) -> None:
-        published = sum((direct.published() or {}).values())
-        if request == "read" and published == 2:
-            raise MemoryError
-        if request == "read" and published == sum(direct.cluster.partition(Place("metrics", p)).end for p in order):
-            number = published + 1
-            direct.feed(number, key=b"app-%d" % number, name=f"n{number}", place=Place("metrics", order[published]))
-
-    direct.fail = fail
-    with pytest.raises(MemoryError):
-        direct.loop().run_epoch(direct.store, (2, 0), 1)
-    direct.fail = lambda _: None
-    assert len(direct.values("metrics-dead")) == 1
-    direct.feed(9, key=b"app-1", name="n1", place=Place("metrics", order[0]))
-    direct.loop().run_epoch(Batch(0) if from_rows else direct.store, (3, 0), 1)
-    assert any(b'"count":9' in value for value in direct.values())
-    assert len(direct.values("metrics-dead")) == 1
