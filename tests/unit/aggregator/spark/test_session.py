@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -43,37 +44,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
         cds_archive.make()
 
 
-class Builder:
-    """As PySpark's, which may fail."""
-
-    error: Exception | None = None
-
-    def same(self, *_: object) -> Builder:
-        """Return itself."""
-        return self
-
-    appName = config = same  # noqa: N815 (PySpark's name)
-
-    def getOrCreate(self) -> object:  # noqa: N802
-        """Return a session."""
-        if self.error is not None:
-            raise self.error
-        return self
-
-
-@pytest.fixture
-def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
-    """What makes the session, under spark-submit."""
-    made = Builder()
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setenv("PYTHONPATH", "")
-    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=made))
-    return made
-
-
-def test_a_session_that_does_not_start_is_one_sentence(builder: Builder) -> None:
+def test_a_session_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its JVM may have refused the memory, or Spark the master."""
-    builder.error = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    builder = MagicMock()
+    builder.appName.return_value = builder.config.return_value = builder
+    builder.getOrCreate.side_effect = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as under spark-submit
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
     with pytest.raises(TallystreamError, match=r"Spark did not start: .*Java gateway process exited"):
         session.build_session("test")
 
