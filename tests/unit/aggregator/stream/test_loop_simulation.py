@@ -111,7 +111,7 @@ class ReplaysAloud(ShardLoop):
 
     def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
         last, restorer = self._last, self._restorer
-        stored = None if last is None else restorer._from_state(store, last.topics.get(self._loop.rows.topic, ""))
+        stored = None if last is None else restorer._from_state(store, last)
         return stored or restorer.new_table({})
 
 
