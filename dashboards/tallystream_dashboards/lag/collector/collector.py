@@ -137,7 +137,7 @@ class Collector:
         self._publish = publish
         self._after_write = after_write
         self._recorder = Recorder()
-        self._replaced: tuple[int, int] | None = None
+        self._replaced: list[tuple[int, int]] = []
         self._set_up = False
         self._buffer = WriteBuffer()
         self._broker = _Outages("the broker")
@@ -181,20 +181,15 @@ class Collector:
         )
         self._recorder = Recorder()
         self._buffer.drop_from(result.ts_ms)
-        start_ms, end_ms = self._replaced or (result.ts_ms, 0)
-        self._replaced = min(start_ms, result.ts_ms), max(end_ms, result.before_ms + 1)
-
-    def _delete_replaced(self) -> None:
-        if self._replaced is not None:
-            delete(self._sink, [self._replaced])
-            self._replaced = None
+        self._replaced.append((result.ts_ms, result.before_ms + 1))
 
     def _write(self) -> bool:
         try:
             if not self._set_up:
                 self._sink.setup()
                 self._set_up = True
-            self._delete_replaced()
+            delete(self._sink, self._replaced)
+            self._replaced.clear()
             self._buffer.write_to(self._sink)
             self._after_write()
         except SinkUnavailableError as error:
