@@ -109,8 +109,8 @@ class LagTracker:
         offsets = self._broker.fetch(self._patterns, known)
         if self._assigned_only:
             offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
-        if offsets.ts_ms < self._newest_ms:
-            self._begin_again(offsets.ts_ms)
+        if offsets.ts_ms < self._newest_ms:  # the clock was set back, so some of what was observed comes again
+            self._ends, self._samples, self._groups = {}, {}, {}
         self._add_ends(offsets)
         self._open_from = self._broker.last_stable(self._stopped())
         self._evaluate(offsets)
@@ -148,24 +148,6 @@ class LagTracker:
             self._samples[key] = OffsetSamples(self._rules.window_ms)
             for sample in samples:
                 self._samples[key].add(sample)
-
-    def _begin_again(self, ts_ms: int) -> None:
-        """Forget what was observed: the clock was set back to `ts_ms`, so some of this time comes again."""
-        self._ends.clear()
-        self._samples.clear()
-        for name, state in self._groups.items():
-            since_ms = state.since_ms and min(state.since_ms, ts_ms)
-            self._groups[name] = replace(
-                state,
-                since_ms=since_ms,
-                late_since_ms=None,
-                seen_ms=min(state.seen_ms, ts_ms),
-                evaluation=state.evaluation._replace(changed_ms=0),
-                partitions=tuple(
-                    replace(one, waiting=None, evaluation=one.evaluation._replace(last_ms=0, changed_ms=0))
-                    for one in state.partitions
-                ),
-            )
 
     def _add_ends(self, offsets: RoundOffsets) -> None:
         limit = max_observations(len(offsets.bounds))
