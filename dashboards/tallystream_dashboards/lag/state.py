@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.status import Rules
 
-NOT_READ = "The group was not read in the newest round: this is its last state."
 GONE_MS = 7 * 86_400_000
 """How long a group that is gone is shown, in ms."""
 MAX_NAMED = 3
@@ -175,15 +174,14 @@ def _waiting(found: Evaluation, shown: Evaluation) -> Evaluation | None:
     return None if found.status is shown.status else found
 
 
-def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
-    """Return the state with when its status began and changed; a group that is gone has no status before."""
+def keep_since(state: GroupState, before: GroupState | None, at_ms: int) -> GroupState:
+    """Return the state of `at_ms` with when its status began and changed; a group that is gone has no status before."""
     last = None if before is None or before.gone else before.evaluation
     same = before is not None and last is not None and last.status is state.evaluation.status
-    changed = changed_ms(state.evaluation.status, last, state.seen_ms)
     return replace(
         state,
-        since_ms=before.since_ms if same and before is not None else state.seen_ms,
-        evaluation=state.evaluation._replace(changed_ms=changed),
+        since_ms=before.since_ms if same and before is not None else at_ms,
+        evaluation=state.evaluation._replace(changed_ms=changed_ms(state.evaluation.status, last, at_ms)),
     )
 
 
@@ -194,16 +192,6 @@ def mark_gone(state: GroupState) -> GroupState:
     return replace(
         state, evaluation=evaluation, gone=True, time_lag=None, catch_up=UNKNOWN, rates=None, stale=False, partitions=()
     )
-
-
-def mark_stale(state: GroupState) -> GroupState:
-    """Return a group's last state, marked as stale: the newest round did not read the group."""
-    reason = state.evaluation.reason
-    if state.gone or reason.endswith(NOT_READ):
-        return state
-    evaluation = state.evaluation._replace(reason=f"{reason} {NOT_READ}")
-    partitions = tuple(mark_partition_stale(one) for one in state.partitions)
-    return replace(state, evaluation=evaluation, partitions=partitions, catch_up=UNKNOWN, rates=None, stale=True)
 
 
 def mark_partition_stale(state: PartitionState) -> PartitionState:

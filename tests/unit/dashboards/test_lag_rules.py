@@ -164,8 +164,8 @@ def test_a_status_lasts_until_it_changes_or_the_group_is_gone(status: Status, go
     """A group that comes back begins again."""
     state = GroupState("g", Evaluation(Status.OK, "The lag is 0."), seen_ms=NOW)
     before = GroupState("g", Evaluation(status, "Before."), seen_ms=NOW - 1, since_ms=5, gone=gone)
-    assert keep_since(state, before).since_ms == since_ms
-    assert keep_since(state, None).since_ms == NOW
+    assert keep_since(state, before, NOW).since_ms == since_ms
+    assert keep_since(state, None, NOW).since_ms == NOW
 
 
 def test_the_bounds_of_what_is_shown_as_time() -> None:

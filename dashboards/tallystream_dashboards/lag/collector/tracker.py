@@ -19,7 +19,6 @@ from tallystream_dashboards.lag.state import (
     limited,
     mark_gone,
     mark_partition_stale,
-    mark_stale,
     unread_partition,
     worst_first,
 )
@@ -162,14 +161,13 @@ class LagTracker:
     def _evaluate(self, offsets: RoundOffsets) -> None:
         for group in offsets.groups:
             before = self._groups.get(group.group)
-            if not group.partitions and not group.complete:
-                if before is not None:
-                    self._groups[group.group] = mark_stale(before)
-            elif group.partitions or group.unread or before is not None:
-                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms), before)
+            is_known = before is not None and (group.complete or before.partitions)
+            if is_known or group.partitions or group.unread:
+                state = self._group(group, before, offsets.ts_ms)
+                self._groups[group.group] = keep_since(state, before, offsets.ts_ms)
         for name, before in list(self._groups.items()):
             if name in offsets.deleted and not before.gone:
-                self._groups[name] = keep_since(mark_gone(before), before)
+                self._groups[name] = keep_since(mark_gone(before), before, before.seen_ms)
                 self._samples = {key: samples for key, samples in self._samples.items() if key[0] != name}
             elif before.gone and offsets.ts_ms - before.seen_ms > GONE_MS:
                 del self._groups[name]
@@ -232,7 +230,7 @@ class LagTracker:
             group.group,
             states,
             backlogs,
-            seen_ms=now_ms,
+            seen_ms=now_ms if before is None or group.partitions or group.complete else before.seen_ms,
             members=group.members,
             broker_state=group.state,
             late_since_ms=late_since_ms,
