@@ -194,18 +194,11 @@ def mark_gone(state: GroupState) -> GroupState:
     )
 
 
-def mark_partition_stale(state: PartitionState) -> PartitionState:
-    """Return a partition's last state, marked as stale: the newest round did not read the partition."""
-    if state.stale:
-        return state
-    evaluation, waiting = state.evaluation, state.waiting
-    return replace(
-        state,
-        evaluation=evaluation._replace(reason=STALE + evaluation.reason),
-        waiting=None if waiting is None else waiting._replace(reason=STALE + waiting.reason),
-        rates=None,
-        stale=True,
-    )
+def stale_partition(last: PartitionState) -> PartitionState:
+    """Return what a partition that the newest round did not read would show: what waited in its last state."""
+    found = last.waiting or last.evaluation
+    reason = found.reason if last.stale else STALE + found.reason
+    return replace(last, evaluation=found._replace(reason=reason), waiting=None, rates=None, stale=True)
 
 
 def unread_partition(topic: str, partition: int) -> PartitionState:

@@ -18,7 +18,7 @@ from tallystream_dashboards.lag.state import (
     keep_since,
     limited,
     mark_gone,
-    mark_partition_stale,
+    stale_partition,
     unread_partition,
     worst_first,
 )
@@ -244,7 +244,7 @@ class LagTracker:
         unread = group.unread if group.complete else group.unread | missing
         for partition in missing - unread:
             self._samples.pop((group.group, partition), None)
-        return [_unread(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
+        return [stale_partition(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
 
     def _add_sample(self, group: str, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
         key = (group, partition.id)
@@ -255,12 +255,6 @@ class LagTracker:
             self._samples[key] = OffsetSamples(self._rules.window_ms)
         self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end))
         return self._samples[key]
-
-
-def _unread(last: PartitionState) -> PartitionState:
-    """Return what a partition that was not read would show: what waited in its last state."""
-    stale = mark_partition_stale(last)
-    return stale if stale.waiting is None else replace(stale, evaluation=stale.waiting, waiting=None)
 
 
 def _without_left(group: GroupOffsets) -> GroupOffsets:
