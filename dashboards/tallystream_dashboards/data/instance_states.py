@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.instances import ENDED, LIVING, SILENT, state_of
 from tallystream_aggregator.sinks.base import EVENTS, INSTANCE_PREFIX
-from tallystream_dashboards.data.instances import MIN_SILENT_MS, newest_values, read_values, silent_after_ms
+from tallystream_dashboards.data.instances import MIN_SILENT_MS, newest_values, read_lives, read_values, silent_after_ms
 from tallystream_dashboards.data.sums import REPORTER
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.instances import InstanceState
     from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.data.instances import Life
     from tallystream_dashboards.data.lines import Period
     from tallystream_dashboards.data.observed import AppInstances
 
@@ -25,28 +25,6 @@ _ORDER = (SILENT, LIVING, ENDED)
 
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""
-
-
-@dataclass(slots=True)
-class ReportTimes:
-    """The times of the reports of one instance in a period, ascending, by life, and of the newest final report."""
-
-    lives: dict[str, list[int]] = field(default_factory=dict)
-    final_ms: int = 0
-
-    @property
-    def last_ms(self) -> int:
-        """The time of the last report."""
-        return max(times_ms[-1] for times_ms in self.lives.values())
-
-    @property
-    def since_ms(self) -> int:
-        """The time at which the newest life began: the one in its ULID, or else its first report in the period."""
-        life, times_ms = max(self.lives.items(), key=lambda one: one[1][-1])
-        try:
-            return ulid_ms(life) if life else times_ms[0]
-        except ValueError:
-            return times_ms[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +57,10 @@ def read_instances(
         SinkUnavailableError: the store does not answer.
     """
     names = reader.measurements()
-    reports = _reports(reader, [name for name in names if name.startswith(INSTANCE_PREFIX)], app, period)
+    lives = _read_lives(reader, [name for name in names if name.startswith(INSTANCE_PREFIX)], app, period)
     restarts = _restarts(reader, app, period) if EVENTS in names else None
     values = {} if metric is None else newest_values(read_values(reader, metric, app, period))
-    instances = [_instance(name, one, period.end_ms, restarts, values.get(name, ())) for name, one in reports.items()]
+    instances = [_instance(name, one, period.end_ms, restarts, values.get(name, ())) for name, one in lives.items()]
     if numbers is not None:
         instances = _at_most_living(instances, numbers.living, period.end_ms)
     shown = [one for one in instances if metric is None or one.name in values]
@@ -104,27 +82,37 @@ def _at_most_living(instances: Iterable[Instance], living: int, at_ms: int) -> l
 
 
 def _instance(
-    name: str, reports: ReportTimes, at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
+    name: str, lives: Mapping[str, Life], at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
 ) -> Instance:
-    is_final = reports.final_ms == reports.last_ms
-    is_living = not is_final and at_ms - reports.last_ms <= silent_after_ms(reports.lives.values())
+    newest = max(lives, key=lambda life: max(lives[life].times_ms))
+    last_ms = max(lives[newest].times_ms)
+    is_final = any(one.final_ms == last_ms for one in lives.values())
+    is_living = not is_final and at_ms - last_ms <= silent_after_ms(one.times_ms for one in lives.values())
     if restarts is not None:
         count: int | None = restarts.get(name, 0)
     else:
-        count = 0 if len(reports.lives) == 1 else None
+        count = 0 if len(lives) == 1 else None
     return Instance(
         name,
         state=state_of(is_living=is_living, is_final=is_final),
-        since_ms=reports.since_ms if is_living else reports.last_ms,
-        last_ms=reports.last_ms,
-        lives=len(reports.lives),
+        since_ms=_began_ms(newest, lives[newest]) if is_living else last_ms,
+        last_ms=last_ms,
+        lives=len(lives),
         restarts=count,
         values=tuple(values),
     )
 
 
-def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period) -> dict[str, ReportTimes]:
-    """Return the reports of each instance, by the metric that it reported last: reading all metrics takes long."""
+def _began_ms(life: str, reports: Life) -> int:
+    """Return the time at which a life began: the one in its ULID, or else its first report in the period."""
+    try:
+        return ulid_ms(life) if life else min(reports.times_ms)
+    except ValueError:
+        return min(reports.times_ms)
+
+
+def _read_lives(reader: PointReader, names: Iterable[str], app: str, period: Period) -> dict[str, dict[str, Life]]:
+    """Return the lives of each instance, by the metric that it reported last: reading all metrics takes long."""
     newest: dict[str, tuple[int, bool, str]] = {}
     for name in names:
         of_reporter = name.startswith(INSTANCE_PREFIX + REPORTER)
@@ -133,19 +121,12 @@ def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period
             instance = one.tags.get("instance", "")
             newest[instance] = max(report, newest.get(instance, report))
     chosen = {instance: name for instance, (ts_ms, _, name) in newest.items() if ts_ms >= period.start_ms}
-    reports = {instance: ReportTimes() for instance in chosen}
-    for name in sorted(set(chosen.values())):
-        fields, tags = ("count", "life", "final"), {"app": app}
-        series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
-        for one in series:
-            instance = one.tags.get("instance", "")
-            if one.field == "final" and one.times_ms and chosen.get(instance) == name:
-                reports[instance].final_ms = max(reports[instance].final_ms, one.times_ms[-1])
-        for instance, reported in _reported(series).items():
-            if chosen.get(instance) == name:
-                for ts_ms, life in reported.items():
-                    insort(reports[instance].lives.setdefault(life, []), ts_ms)
-    return reports
+    return {
+        instance: lives
+        for name in sorted(set(chosen.values()))
+        for (_, instance), lives in read_lives(reader, name.removeprefix(INSTANCE_PREFIX), {"app": app}, period).items()
+        if chosen.get(instance) == name
+    }
 
 
 def _newest(reader: PointReader, name: str, app: str, until_ms: int) -> Iterator[Series]:
@@ -154,18 +135,6 @@ def _newest(reader: PointReader, name: str, app: str, until_ms: int) -> Iterator
         yield from reader.read(
             name, fields, start_ms=until_ms - 1, end_ms=until_ms, tags={"app": app, **tags}, last_before=True
         )
-
-
-def _reported(series: Iterable[Series]) -> dict[str, dict[int, str]]:
-    """Return by instance the life of each report by its time; empty for the short form."""
-    reported: dict[str, dict[int, str]] = {}
-    for one in series:
-        if one.field == "final":
-            continue
-        lives = reported.setdefault(one.tags.get("instance", ""), {})
-        for ts_ms, value in zip(one.times_ms, one.values, strict=True):
-            lives[ts_ms] = str(value) if one.field == "life" else lives.get(ts_ms, "")
-    return reported
 
 
 def _restarts(reader: PointReader, app: str, period: Period) -> Counter[str]:
