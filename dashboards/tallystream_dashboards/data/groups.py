@@ -10,11 +10,11 @@ from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_gr
 from tallystream_dashboards.lag.storage import GROUPS, LAG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.data.lines import Period
-    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.lag.state import GroupState
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
 ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
@@ -84,22 +84,15 @@ def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    start_ms, end_ms, until_ms = groups.until_round(period)
-    states = groups.states
-    if len(states) <= MAX_GROUPS:
-        history = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
-    else:
-        history = [
-            series
-            for state in states[:WORST_GROUPS]
-            for series in reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
-        ]
+    period, states = groups.until_round(period), groups.states
+    worst = [{"group": state.group} for state in states[:WORST_GROUPS]]
+    history = _lags(reader, GROUPS, [{}] if len(states) <= MAX_GROUPS else worst, period)
     trends = {one.tags["group"]: _line(one.tags["group"], one) for one in history}
     lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
     lines.sort(key=lambda line: -(line.last or 0))
     # Unchanged points are not stored: the last value is valid until the newest round.
     left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
-    (chart,) = fitted(chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out))
+    (chart,) = fitted(chart_data(lines, period.start_ms, period.end_ms, until_ms=groups.round_ms, left_out=left_out))
     return GroupsView(trends, chart)
 
 
@@ -116,9 +109,11 @@ def read_group_view(reader: PointReader, groups: GroupsNow, group: str, period: 
         one.field: one
         for one in reader.read(GROUPS, tuple(_OVER_TIME), start_ms=start_ms, end_ms=until_ms, tags={"group": group})
     }
-    worst = [] if state is None else list(state.partitions[:MAX_LINES])
-    count = 0 if state is None else len(state.partitions)
-    lines = _partition_lines(reader, group, worst, few=count <= MAX_PARTITIONS, period=period)
+    partitions = () if state is None else state.partitions
+    count = len(partitions)
+    worst = [{"group": group, "topic": one.topic, "partition": str(one.partition)} for one in partitions[:MAX_LINES]]
+    lags = _lags(reader, LAG, [{"group": group}] if count <= MAX_PARTITIONS else worst, period)
+    lines = [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in lags]
     lines.sort(key=lambda line: -(line.last or 0))
     time_lag, *rates = (_line(name, history.get(field)) for field, name in _OVER_TIME.items())
     # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
@@ -136,18 +131,12 @@ def _left_out(count: int, limit: int, worst: int) -> int:
     return 0 if count <= limit else count - worst
 
 
-def _partition_lines(
-    reader: PointReader, group: str, worst: Sequence[PartitionState], *, few: bool, period: Period
-) -> list[Line]:
-    if few:
-        history = reader.read(LAG, ("lag",), start_ms=period.start_ms, end_ms=period.until_ms, tags={"group": group})
-        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in history]
-    lines = []
-    for state in worst:
-        tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
-        history = reader.read(LAG, ("lag",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
-        lines += [_line(state.name, one) for one in history]
-    return lines
+def _lags(reader: PointReader, measurement: str, of: Iterable[Mapping[str, str]], period: Period) -> list[Series]:
+    """Return the lag over time of all that have one of these sets of tags."""
+    start_ms, _, end_ms = period
+    return [
+        one for tags in of for one in reader.read(measurement, ("lag",), start_ms=start_ms, end_ms=end_ms, tags=tags)
+    ]
 
 
 def _line(label: str, series: Series | None) -> Line:
