@@ -9,9 +9,8 @@ from tallystream_aggregator.sinks.base import is_sum
 from tallystream_dashboards.data.died import read_died, read_died_sending
 from tallystream_dashboards.data.lines import Period
 from tallystream_dashboards.data.sides import STILL_MS, Compared, CounterKey, Side, compare_all, positions_of, taken_of
-from tallystream_dashboards.data.stored import Stored, read_stored
+from tallystream_dashboards.data.stored import Stored, read_group_offsets, read_stored
 from tallystream_dashboards.data.sums import metrics
-from tallystream_dashboards.lag.storage import LAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -56,11 +55,11 @@ def read_compared(
         period = period._replace(start_ms=min(period.start_ms, as_of_ms - STILL_MS))
 
     def read() -> Compared | None:
-        offsets = {"start", "end", "committed"}
-        of_group = () if group is None else tuple(_read(reader, LAG, offsets, {"group": group}, period))
+        start_ms, _, end_ms = period
+        of_group = [] if group is None else read_group_offsets(reader, group, start_ms, end_ms, last_before=True)
         # What was taken is read after what was counted, of which it is the bound.
         consumers = side(counted, tags or {}), side(counted and taken_of(counted), tags or {})
-        found = Compared(side(sent, {}), *consumers, of_group, commits_first, stored)
+        found = Compared(side(sent, {}), *consumers, tuple(of_group), commits_first, stored)
         wanted = (sent, found.sent), (counted, found.counted), (group, found.group)
         return None if any(name is not None and not one for name, one in wanted) else found
 

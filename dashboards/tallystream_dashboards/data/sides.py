@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import pairwise
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.compare import Comparison, Counted, Died, Place, Range, compare, compare_offsets
-from tallystream_dashboards.data.stored import ALL, Stored
-from tallystream_dashboards.lag.samples import MAX_GAP_MS
+from tallystream_dashboards.data.stored import ALL, GroupOffsets, Stored, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -73,8 +71,8 @@ class Side:
         for one in self.positions:
             start, end = one.at("start", at_ms), one.at("position", at_ms)
             if start is not None and end is not None:
-                low, high = ranges.get(_place(one), (start, end))
-                ranges[_place(one)] = Range(int(min(low, start)), int(max(high, end)))
+                low, high = ranges.get(place_of(one), (start, end))
+                ranges[place_of(one)] = Range(int(min(low, start)), int(max(high, end)))
                 sizes += int(end - start)
         overlap = max(0, sizes - sum(one.size for one in ranges.values()))
         return Counted(sum(int(one.at("count", at_ms) or 0) for one in self.counters), ranges, overlap)
@@ -96,7 +94,7 @@ class Compared:
     sent: Side | None
     counted: Side | None
     taken: Side | None
-    group: tuple[Metric, ...]
+    group: tuple[GroupOffsets, ...]
     commits_first: bool = False
     stored: Stored = ALL
     died: tuple[Died, ...] = ()
@@ -105,16 +103,14 @@ class Compared:
     def at(self, at_ms: int) -> Comparison:
         """Return the comparison at a time."""
         if self.counted is None:
-            found = compare_offsets([(_place(one), history) for one in self.group if (history := _history(one, at_ms))])
+            found = compare_offsets([(one.place, history) for one in self.group if (history := one.until(at_ms))])
         else:
             fresh = {
-                _place(one): newest[0]
+                one.place: newest[0]
                 for one in self.group
-                if _read_ms(one, at_ms) is not None and (newest := _offsets(one, at_ms)) is not None
+                if one.read_ms(at_ms) is not None and (newest := one.at(at_ms)) is not None
             }
-            passed_over = any(
-                committed < there.start for one in self.group for there, committed in _history(one, at_ms)
-            )
+            passed_over = any(committed < there.start for one in self.group for there, committed in one.until(at_ms))
             found = compare(
                 None if self.sent is None else self.sent.at(at_ms),
                 self.counted.at(at_ms),
@@ -133,8 +129,8 @@ class Compared:
         What is committed is reported a moment later. So the offsets are of `STILL_MS` before, and what was sent since
         then is not committed.
         """
-        times = [_read_ms(one, at_ms - STILL_MS) for one in self.group]
-        known = {_place(one): _offsets(one, at_ms - STILL_MS) for one in self.group}
+        times = [one.read_ms(at_ms - STILL_MS) for one in self.group]
+        known = {one.place: one.at(at_ms - STILL_MS) for one in self.group}
         if not times or None in times or None in known.values():
             return None
         since_ms = min(filter(None, times))
@@ -145,7 +141,7 @@ class Compared:
 
     def _ends(self, at_ms: int) -> dict[Place, int]:
         """Return the highest end of each partition that is known: that of its offsets, or of what was read."""
-        ends = {_place(one): int(one.at("end", at_ms) or 0) for one in self.group}
+        ends = {one.place: int(one.end.at(at_ms) or 0) for one in self.group}
         for side in (self.counted, self.taken):
             for place, there in side.at(at_ms).ranges.items() if side is not None else ():
                 ends[place] = max(ends.get(place, 0), there.end)
@@ -154,7 +150,7 @@ class Compared:
     def still_ms(self, at_ms: int) -> int | None:
         """Return when it last changed before it stood still, at `at_ms` or earlier; None if it did not."""
         lines = [line for side in (self.sent, self.counted, self.taken) if side is not None for line in side.lines()]
-        lines += [one.line(field) for one in self.group for field in ("end", "committed")]
+        lines += [line for one in self.group for line in (one.end, one.committed)]
         times = sorted({time for line in lines for time in _changes(line) if time <= at_ms})
         return next((one for one, later in reversed([*pairwise([*times, at_ms])]) if later - one >= STILL_MS), None)
 
@@ -211,36 +207,6 @@ def compare_all(
             compared = Compared(sent, sides[key], taken, (), commits_first, stored)
             found[key] = OfConsumer(sender, compared.at(at_ms))
     return found
-
-
-def _place(metric: Metric) -> Place:
-    tags = dict(metric.tags)
-    return Place(tags.get("topic", ""), tags.get("partition", ""))
-
-
-def _read_ms(metric: Metric, at_ms: int) -> int | None:
-    """Return when the offsets of a partition were read, at a time or before; None if that is too long ago."""
-    times = metric.line("end").times_ms
-    index = bisect_right(times, at_ms)
-    return times[index - 1] if index and at_ms - times[index - 1] <= MAX_GAP_MS else None
-
-
-def _offsets(metric: Metric, at_ms: int) -> tuple[Range, int] | None:
-    """Return the offsets that a partition has, and the committed one. What was never committed is not processed.
-
-    What was committed before the topic was created again is not, either.
-    """
-    start, end = metric.line("start").at(at_ms), metric.line("end").at(at_ms)
-    if start is None or end is None:
-        return None
-    committed = metric.line("committed").at(at_ms)
-    return Range(int(start), int(end)), int(start if committed is None or committed > end else committed)
-
-
-def _history(metric: Metric, at_ms: int) -> list[tuple[Range, int]]:
-    """Return the same of all times up to one."""
-    times = [time for time in metric.line("end").times_ms if time <= at_ms]
-    return [found for time in times if (found := _offsets(metric, time)) is not None]
 
 
 def _changes(line: Line) -> Iterator[int]:

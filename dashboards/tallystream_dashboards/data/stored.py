@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.compare import Place, Range
 from tallystream_dashboards.data.groups import AGGREGATOR, SHIPPER, prefix, role
 from tallystream_dashboards.data.sums import metrics
 from tallystream_dashboards.lag.reader import read_groups
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.data.lines import Line
+    from tallystream_dashboards.data.sums import Metric
 
 LIMIT_MS = 150_000
 """How old the numbers may be, in ms. The longest interval of the collector is 60 s."""
@@ -108,7 +110,10 @@ def read_stored(reader: PointReader, at_ms: int, *, clock: Callable[[], float] =
         if not rounds or at_ms - rounds[-1].ts_ms > MAX_GAP_MS:
             return ALL
         partitions = [
-            one for name in own for one in _read_partitions(reader, name, start_ms, end_ms) if one.is_there(rounds[-1])
+            one
+            for name in own
+            for one in read_group_offsets(reader, name, start_ms, end_ms)
+            if one.is_there(rounds[-1])
         ]
         if topics:
             partitions = _of_store(partitions, topics)
@@ -130,15 +135,35 @@ class _Round(NamedTuple):
     began_ms: int
 
 
-class _Partition(NamedTuple):
+class GroupOffsets(NamedTuple):
     """The offsets of a group in a partition over time. They are known where `stale` has no later value."""
 
     group: str
-    topic: str
+    place: Place
     start: Line
     end: Line
     committed: Line
     stale: Line
+
+    def read_ms(self, at_ms: int) -> int | None:
+        """Return when they were read, at a time or before; None if that is too long ago."""
+        index = bisect_right(self.end.times_ms, at_ms)
+        return self.end.times_ms[index - 1] if index and at_ms - self.end.times_ms[index - 1] <= MAX_GAP_MS else None
+
+    def at(self, at_ms: int) -> tuple[Range, int] | None:
+        """Return the offsets that the partition has, and the committed one. What was never committed is not processed.
+
+        What was committed before the topic was created again is not, either.
+        """
+        start, end, committed = (line.at(at_ms) for line in (self.start, self.end, self.committed))
+        if start is None or end is None:
+            return None
+        return Range(int(start), int(end)), int(start if committed is None or committed > end else committed)
+
+    def until(self, at_ms: int) -> list[tuple[Range, int]]:
+        """Return the same of all times up to one."""
+        times = [time for time in self.end.times_ms if time <= at_ms]
+        return [found for time in times if (found := self.at(time)) is not None]
 
     def is_there(self, newest: _Round) -> bool:
         """Return whether the group still has it in the newest round."""
@@ -146,16 +171,32 @@ class _Partition(NamedTuple):
 
     def has_consumed(self, end: _Round, *, by: _Round) -> bool:
         """Return whether the group is known to have committed the end of one round in another one or before."""
-        times = self.end.times_ms
-        at = bisect_right(times, end.ts_ms) - 1
-        if at < 0 or end.ts_ms - times[at] > MAX_GAP_MS:
-            return False
+        read_ms = self.read_ms(end.ts_ms)
         stale_at = bisect_right(self.stale.times_ms, end.ts_ms) - 1
-        if stale_at >= 0 and self.stale.times_ms[stale_at] > times[at]:
+        if read_ms is None or (stale_at >= 0 and self.stale.times_ms[stale_at] > read_ms):
             return False
         committed = self.committed.at(by.ts_ms)
         committed = self.start.at(by.ts_ms) if committed is None else committed
-        return committed is not None and (self.end.values[at] or 0) <= committed
+        return committed is not None and (self.end.at(read_ms) or 0) <= committed
+
+
+def place_of(metric: Metric) -> Place:
+    """Return the partition that a metric is of, by its tags."""
+    tags = dict(metric.tags)
+    return Place(tags.get("topic", ""), tags.get("partition", ""))
+
+
+def read_group_offsets(
+    reader: PointReader, group: str, start_ms: int, end_ms: int, *, last_before: bool = False
+) -> list[GroupOffsets]:
+    """Return the offsets of a group in a period; with `last_before` also the last ones before it.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    fields, tags = ("start", "end", "committed", "stale"), {"group": group}
+    series = reader.read(LAG, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=last_before)
+    return [GroupOffsets(group, place_of(one), *(one.line(field) for field in fields)) for one in metrics(series)]
 
 
 def _topics(reader: PointReader, at_ms: int) -> set[str]:
@@ -164,14 +205,14 @@ def _topics(reader: PointReader, at_ms: int) -> set[str]:
     return {one.tags.get("topic", "") for one in series if at_ms - one.times_ms[-1] <= LONGEST_MS}
 
 
-def _of_store(partitions: Collection[_Partition], topics: Collection[str]) -> list[_Partition]:
+def _of_store(partitions: Collection[GroupOffsets], topics: Collection[str]) -> list[GroupOffsets]:
     """Leave out other systems on the broker: those whose aggregator reads none of the topics."""
     summed = {one.group for one in partitions if role(one.group) == AGGREGATOR}
-    others = {prefix(name) for name in summed - {one.group for one in partitions if one.topic in topics}}
+    others = {prefix(name) for name in summed - {one.group for one in partitions if one.place.topic in topics}}
     return [one for one in partitions if prefix(one.group) not in others]
 
 
-def _until_ms(rounds: Sequence[_Round], partitions: Iterable[_Partition]) -> int | None:
+def _until_ms(rounds: Sequence[_Round], partitions: Iterable[GroupOffsets]) -> int | None:
     shipped = [one for one in partitions if role(one.group) == SHIPPER]
     summed = [one for one in partitions if role(one.group) == AGGREGATOR]
     newest = rounds[-1]
@@ -180,12 +221,3 @@ def _until_ms(rounds: Sequence[_Round], partitions: Iterable[_Partition]) -> int
         return None
     earlier = (at for at in reversed(rounds) if at.ts_ms <= in_store.ts_ms)
     return next((at.began_ms for at in earlier if all(one.has_consumed(at, by=in_store) for one in summed)), None)
-
-
-def _read_partitions(reader: PointReader, group: str, start_ms: int, end_ms: int) -> list[_Partition]:
-    fields = ("start", "end", "committed", "stale")
-    series = reader.read(LAG, fields, start_ms=start_ms, end_ms=end_ms, tags={"group": group})
-    return [
-        _Partition(group, dict(one.tags).get("topic", ""), *(one.line(field) for field in fields))
-        for one in metrics(series)
-    ]

@@ -22,6 +22,7 @@ from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare import Comparison
 from tallystream_dashboards.data.sides import Compared, CounterKey, Side, positions_of, taken_of
+from tallystream_dashboards.data.stored import GroupOffsets, place_of
 from tallystream_dashboards.lag.storage import LAG
 
 PARTITIONS, INSTANCES = 3, 2
@@ -88,10 +89,15 @@ class Store:
         """Return what `tallystream compare` shows; None if nothing was counted."""
         sides = self.sides()
         sent, counted, taken = (sides.get(CounterKey(APP, name)) for name in NAMES)
-        of_group = tuple(one for one in self._metrics() if one.name == LAG) if knows_group else ()
+        of_group = self._offsets() if knows_group else ()
         if counted is None or (knows_sent and sent is None):
             return None
         return Compared(sent if knows_sent else None, counted, taken, of_group).at(self.now_ms)
+
+    def _offsets(self) -> tuple[GroupOffsets, ...]:
+        fields = ("start", "end", "committed", "stale")
+        found = [one for one in self._metrics() if one.name == LAG]
+        return tuple(GroupOffsets("billing", place_of(one), *(one.line(field) for field in fields)) for one in found)
 
     def _metrics(self) -> list[sums.Metric]:
         return sums.metrics(self._series.values())
