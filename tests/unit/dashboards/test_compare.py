@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support import fuzz
 from support.compared import Truth, contains, repeated, too_high, truth, wrong
-from support.consumer_group import PROCESSED, SENT, TOPIC, Group
+from support.consumer_group import PROCESSED, SENT, Group
 from tallystream_dashboards.data.bounds import Bounds
 from tallystream_dashboards.data.compare import Comparison, Counted, Place, Range, compare
 from tallystream_dashboards.data.sides import Side, positions_of
@@ -28,10 +28,8 @@ WINDOWS = {
 ONE = Place("t", "0")
 
 
-def found_in(
-    group: Group, *, knows_sent: bool = True, commits_first: bool = False, knows_offsets: bool = False
-) -> Comparison:
-    """Return what the sums of the group say, and the offsets of the topic."""
+def found_in(group: Group, *, knows_sent: bool = True, commits_first: bool = False) -> Comparison:
+    """Return what the sums of the group say."""
     sums = group.sums()
 
     def counted(name: str) -> Counted:
@@ -39,15 +37,11 @@ def found_in(
         return Side(counters, tuple(one for one in sums if one.name == positions_of(name))).at(0)
 
     sent, taken = counted(SENT), counted(f"{PROCESSED}.taken")
-    offsets = {
-        Place(TOPIC, str(at)): Range(*bounds) for at, bounds in enumerate(zip(group.starts, group.ends, strict=True))
-    }
     return compare(
         sent if knows_sent else None,
         counted(PROCESSED),
         taken=taken if taken.count else None,
         commits_first=commits_first,
-        offsets=offsets if knows_offsets else None,
     )
 
 

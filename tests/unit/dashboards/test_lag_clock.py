@@ -21,6 +21,7 @@ from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS, LAG, ROUNDS
 
 T0 = 1_700_000_100_000
+"""The first round, epoch ms: the beginning of a slot of five minutes."""
 RULES = Rules(window_s=100)
 
 
@@ -158,25 +159,6 @@ def test_a_refused_deletion_stops_nothing(system: System, caplog: pytest.LogCapt
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     downsampler.run()
     assert len(caplog.records) == 1, "it is tried again ten minutes later"
-
-
-"""The first round, epoch ms: the beginning of a slot of five minutes."""
-
-
-def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalStore) -> None:
-    """The point of a group that is gone is in each round that downsampling keeps."""
-    rounds, other = Rounds(RULES), group("other", (1, 1))
-    for second in range(0, 1201, 10):
-        groups = (other, group("g", (1, 4))) if second < 400 else (other,)
-        store.write(rounds.points(round_of(*groups), T0 + second * 1000))
-    now_ms = T0 + 1_200_000
-    (before,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
-    Downsampler(store, reader, full_ms=1, clock=lambda: now_ms + 300_000).run()
-    (after,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
-    assert after == before
-    assert (after.seen_ms, after.since_ms) == (T0 + 390_000, T0 + 390_000)
-    (points,) = reader.read(GROUPS, ["gone"], start_ms=T0 + 400_000, end_ms=now_ms + 1, tags={"group": "g"})
-    assert points.times_ms == [T0 + 600_000, T0 + 900_000, T0 + 1_200_000]
 
 
 def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalStore) -> None:

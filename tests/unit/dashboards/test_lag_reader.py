@@ -210,6 +210,7 @@ def test_time_to_catch_up() -> None:
     """A group catches up in a range of time, after at least some time, now, or never, or it is not known."""
     assert drain(1000, (5, 15), (5, 10)) == CatchUp("1 min 40 s to 3 min 20 s", 100.0, 200.0)
     assert drain(600, (5, 15), (5.06, 15)).drain == "1 min"
+    assert drain(10, (5, 15), (5, 15)) == CatchUp("1 s", 1.0, 1.0)
     assert drain(1, (5, 15), (5, 10)) == CatchUp("< 1 s", 0.1, 0.2)
     assert drain(600, (5, 15), (5, 5)) == CatchUp("≥ 1 min", 60.0, None)
     assert drain(100, (5, 4.9), (5, 5)).drain == "never at this rate"

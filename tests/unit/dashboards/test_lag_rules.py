@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
-from tallystream_dashboards.lag.catch_up import UNKNOWN, Backlog, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.catch_up import UNKNOWN
 from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, group_offsets
 from tallystream_dashboards.lag.collector.recorder import spans
 from tallystream_dashboards.lag.offsets import PartitionOffsets
-from tallystream_dashboards.lag.samples import OffsetSample, Rates
-from tallystream_dashboards.lag.state import GroupState, PartitionState, group_state, keep_since
+from tallystream_dashboards.lag.samples import OffsetSample
+from tallystream_dashboards.lag.state import PartitionState, group_state
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_partition
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS, SLOT_MS
-from tallystream_dashboards.lag.time_lag import EndOffsetHistory, TimeLag, worst
+from tallystream_dashboards.lag.time_lag import EndOffsetHistory, TimeLag
 
 NOW = 1_000_000
 RULES = Rules(window_s=100, allowed_lag=3, err_age_s=60)
@@ -157,22 +157,8 @@ def test_rules_have_bounds(option: str, within: tuple[Any, ...], beyond: tuple[A
             Rules(**{option: value})
 
 
-@pytest.mark.parametrize(
-    ("status", "gone", "since_ms"), [(Status.OK, False, 5), (Status.OK, True, NOW), (Status.WARN, False, NOW)]
-)
-def test_a_status_lasts_until_it_changes_or_the_group_is_gone(status: Status, gone: bool, since_ms: int) -> None:
-    """A group that comes back begins again."""
-    state = GroupState("g", Evaluation(Status.OK, "The lag is 0."), seen_ms=NOW)
-    before = GroupState("g", Evaluation(status, "Before."), seen_ms=NOW - 1, since_ms=5, gone=gone)
-    assert keep_since(state, before, NOW).since_ms == since_ms
-    assert keep_since(state, None, NOW).since_ms == NOW
-
-
-def test_the_bounds_of_what_is_shown_as_time() -> None:
-    """A second is no less than one. An age of at least 0 s is not unknown. Ages are known for an hour."""
-    assert time_to_catch_up([Backlog(10, (Rates(5, 15), Rates(5, 15)))], ok=False) == CatchUp("1 s", 1.0, 1.0)
-    assert worst([TimeLag(0, exact=False), None]) == TimeLag(0, exact=False)
-    assert worst([TimeLag(0), None]) is None
+def test_ages_are_known_for_an_hour() -> None:
+    """That of an older record is a lower bound."""
     history = EndOffsetHistory()
     for number in range(720):
         history.add(number * 10_000, number)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.changes import hold
 from tallystream_dashboards.lag.samples import OffsetSample
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_group, evaluate_samples
 
@@ -92,24 +91,6 @@ def test_lag_that_falls_too_slowly_is_warn() -> None:
     assert status(samples(*[(i * 10, 360 + i * 9) for i in range(11)])) is Status.OK
     in_an_hour = [OffsetSample(NOW - 100_000, 0, 37), OffsetSample(NOW, 1, 37)]
     assert status(in_an_hour) is Status.OK
-
-
-@pytest.mark.parametrize("bad", [one for one in Status if one > Status.NOTFOUND])
-def test_a_bad_status_is_held_for_a_window(bad: Status) -> None:
-    """Its reason tells how it is now. A worse one begins at once, and the same one is found again.
-
-    That an offset went back stays true.
-    """
-    before, well = Evaluation(bad, "325 records wait."), Evaluation(Status.OK, "The lag is 0.")
-    was = "325 records wait." if bad is Status.REWIND else f"It was {bad.name} in the last 100 s."
-    held = hold(well, before, NOW, now_ms=NOW + 10_000, rules=RULES)
-    assert held == Evaluation(bad, f"{was} Now: The lag is 0.", last_ms=NOW)
-    later = hold(Evaluation(Status.OK, "The lag is 7."), held, NOW + 90_000, now_ms=NOW + 99_000, rules=RULES)
-    assert later == Evaluation(bad, f"{was} Now: The lag is 7.", last_ms=NOW)
-    assert hold(well, held, NOW + 99_000, now_ms=NOW + 100_000, rules=RULES) == well
-    for worse in range(bad, Status.STOP + 1):
-        found = Evaluation(Status(worse), "It is bad again.")
-        assert hold(found, held, NOW + 20_000, now_ms=NOW + 30_000, rules=RULES) == found
 
 
 def test_an_offset_that_goes_back_is_rewind() -> None:

@@ -171,6 +171,7 @@ def test_memory_is_bounded_by_the_number_of_partitions() -> None:
         ([TimeLag(3.0), None], TimeLag(3.0, exact=False)),
         ([NO_LAG, NO_LAG], NO_LAG),
         ([NO_LAG, None], None),
+        ([TimeLag(0.0, exact=False), None], TimeLag(0.0, exact=False)),
         ([None], None),
         ([], None),
     ],
@@ -178,13 +179,6 @@ def test_memory_is_bounded_by_the_number_of_partitions() -> None:
 def test_the_worst_of_several(time_lags: list[TimeLag | None], expected: TimeLag | None) -> None:
     """The largest counts. If one is unknown, the result is a lower bound, or unknown if the others are 0."""
     assert worst(time_lags) == expected
-
-
-def test_a_time_lag_grows_with_time_unless_it_is_zero() -> None:
-    """A stored time lag is shown with the time that has passed since then."""
-    assert TimeLag(3.0).after(2.0) == TimeLag(5.0)
-    assert TimeLag(1.0, exact=False).after(2.0) == TimeLag(3.0, exact=False)
-    assert NO_LAG.after(2.0) == NO_LAG
 
 
 RULES = Rules(window_s=100)
@@ -235,12 +229,15 @@ def test_a_group_stays_late_while_the_partition_that_was_late_is_not_read() -> N
     assert rounds.states[0].late_since_ms == T0 + 40_000
 
 
-def test_a_group_that_is_back_is_late_since_then() -> None:
-    """What was known before it was gone says nothing about the new one."""
+def test_a_group_that_is_back_begins_again() -> None:
+    """What was known before it was gone says nothing about the new one: since when it is late and has its status."""
     rounds, late, other = Rounds(), group("g", (5, 9)), group("other", (5, 9))
     for second, offsets in ((0, [late]), (40, [late]), (50, []), (60, [late])):
         rounds.points(round_of(other, *offsets), T0 + second * 1000)
-    assert {one.group: one.late_since_ms for one in rounds.states} == {"other": T0 + 40_000, "g": T0 + 60_000}
+    assert {one.group: (one.late_since_ms, one.since_ms) for one in rounds.states} == {
+        "other": (T0 + 40_000, T0),
+        "g": (T0 + 60_000, T0 + 60_000),
+    }
 
 
 def test_the_stored_ends_of_a_partition_are_its_start_and_its_end() -> None:
