@@ -220,20 +220,6 @@ def test_an_error_of_the_comparison_ends_the_collector(tmp_path: Path, monkeypat
         collector.collect(settings, {}, compare, SignalSafeEvent())
 
 
-def test_a_round_writes_what_became_of_records() -> None:
-    """Points that are unchanged are left out."""
-    rounds = Rounds()
-    found = [
-        rounds.points(round_of(group("g", (0, 0))), T0 + ms, [replace(RECORDS, ts_ms=T0 + ms)])
-        for ms in (1_000, 3_000, 33_000)
-    ]
-    assert [[one for one in points if one.measurement == RECORDS.measurement] for points in found] == [
-        [replace(RECORDS, ts_ms=T0 + 1_000)],
-        [],
-        [replace(RECORDS, ts_ms=T0 + 33_000)],
-    ]
-
-
 def test_metrics_have_the_names_of_kafka_lag_exporter() -> None:
     """There are samples of each partition and group. Unknown values and groups that are gone have none."""
     result = newest()

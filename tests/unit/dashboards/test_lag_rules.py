@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point
 from tallystream_dashboards.lag.catch_up import UNKNOWN
 from tallystream_dashboards.lag.collector.answers import STABLE, GroupAnswers, group_offsets
 from tallystream_dashboards.lag.collector.recorder import spans
@@ -18,7 +19,7 @@ from tallystream_dashboards.lag.offsets import PartitionOffsets
 from tallystream_dashboards.lag.samples import OffsetSample
 from tallystream_dashboards.lag.state import PartitionState, group_state
 from tallystream_dashboards.lag.status import Evaluation, Late, Rules, Status, evaluate_partition
-from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS, SLOT_MS
+from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS, LAG, RECORDS, ROUNDS, SLOT_MS
 from tallystream_dashboards.lag.time_lag import EndOffsetHistory, TimeLag
 
 NOW = 1_000_000
@@ -117,12 +118,12 @@ def test_of_old_rounds_the_first_of_each_slot_is_kept(thirds: list[int], before:
 def test_what_does_not_change_is_written_twice_a_minute() -> None:
     """In the first round of a slot all is written, so that it can stand for the slot. A change is written at once."""
     rounds, begin_ms = Rounds(), 100 * SLOT_MS
-    written: dict[str, list[int]] = {LAG: [], ENDS: [], GROUPS: [], ROUNDS: []}
+    written: dict[str, list[int]] = {name: [] for name in ALL}
     for second in range(0, 600, 5):
-        offsets = group("g", (7 if second < 400 else 8, 9))
-        for point in rounds.points(round_of(offsets), begin_ms + second * 1000):
+        offsets, ts_ms = group("g", (7 if second < 400 else 8, 9)), begin_ms + second * 1000
+        for point in rounds.points(round_of(offsets), ts_ms, [Point(RECORDS, {"app": "a"}, {"lost": 3}, ts_ms)]):
             written[point.measurement].append((point.ts_ms - begin_ms) // 1000)
-    assert written[ENDS] == list(range(0, 600, 30))
+    assert written[ENDS] == written[RECORDS] == list(range(0, 600, 30))
     assert written[ROUNDS] == list(range(0, 600, 5))
     for measurement in (LAG, GROUPS):
         assert [second for second in written[measurement] if 300 <= second < 395] == [300, 330, 360, 390]

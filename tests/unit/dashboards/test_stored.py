@@ -155,22 +155,6 @@ def test_an_idle_system_is_known_as_of_the_newest_round() -> None:
     assert pipeline.found() == Stored(pipeline.now - 1_001)
 
 
-def test_what_is_too_far_behind_is_late() -> None:
-    """It is named, and the numbers are of the moment up to which the store has everything."""
-    pipeline = busy(400, lag_s=200)
-    found = pipeline.found()
-    assert found.is_late(pipeline.now)
-    assert found.text(pipeline.now) == f"As of 22:16:38 UTC: {AGGREGATOR} is behind."
-    pipeline.now += LONGEST_MS
-    pipeline.collect()
-    found = pipeline.found()
-    assert (found.as_of(pipeline.now), found.is_late(pipeline.now)) == (None, True)
-    assert (
-        found.text(pipeline.now)
-        == f"Nothing can be told: {AGGREGATOR} is behind in all that is known of the last hour."
-    )
-
-
 def test_a_moment_of_the_past_is_known_when_the_store_has_it() -> None:
     """What was behind then has reached the store meanwhile."""
     pipeline = busy(400, lag_s=200)
