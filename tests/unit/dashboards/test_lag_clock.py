@@ -1,7 +1,9 @@
-"""Time in the store: a collector's clock that is set back, and downsampled history."""
+"""A collector and its store: outages, a clock that is set back, and downsampled history."""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.base import Point, Refused, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.collector import Collector
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
 from tallystream_dashboards.lag.collector.recorder import Downsampler
 from tallystream_dashboards.lag.collector.tracker import Round
 from tallystream_dashboards.lag.offsets import RoundOffsets
@@ -30,19 +33,26 @@ class Store(LocalStore):
 
     unavailable = refuses = False
 
-    def write(self, points: Sequence[Point]) -> None:
+    def setup(self) -> None:
+        """Create the tables, or raise."""
+        self._answer()
+        super().setup()
+
+    def write(self, points: Sequence[Point]) -> list[Refused]:
         """Write the points, or raise."""
-        if self.unavailable:
-            raise SinkUnavailableError("no answer")
-        super().write(points)
+        self._answer()
+        return super().write(points)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points, or raise."""
-        if self.unavailable:
-            raise SinkUnavailableError("no answer")
+        self._answer()
         if self.refuses:
             raise TallystreamError("unprocessable")
         super().delete(measurement, start_ms=start_ms, end_ms=end_ms)
+
+    def _answer(self) -> None:
+        if self.unavailable:
+            raise SinkUnavailableError("no answer")
 
 
 class System:
@@ -51,16 +61,20 @@ class System:
     def __init__(self, folder: Path) -> None:
         self.store, self.reader = Store(folder / "store.db", retention_ms=0), LocalStore(folder / "store.db")
         self.rounds, self.now_ms, self.end = Rounds(RULES), T0, 0
-        self.committed = 5
+        self.committed, self.broker_is_away = 5, False
         self.collector = Collector(self._fetch, self.store, publish=lambda _: None, after_write=lambda: None)
 
     def run(self, rounds: int) -> list[GroupState]:
         """Run rounds, one every two seconds, and return the groups in the store."""
         for _ in range(rounds):
-            self.now_ms += 2000
-            self.end += 10
-            self.collector.round()
+            self.round()
         return read_groups(self.reader, at_ms=self.now_ms)
+
+    def round(self) -> bool:
+        """Run a round, and return whether it reached the broker and the store."""
+        self.now_ms += 2000
+        self.end += 10
+        return self.collector.round()
 
     def offsets(self) -> RoundOffsets:
         """Return the offsets of both groups."""
@@ -75,18 +89,51 @@ class System:
         self.collector = Collector(self._fetch, self.store, publish=lambda _: None, after_write=lambda: None)
 
     def _fetch(self) -> Round:
+        if self.broker_is_away:
+            raise BrokerUnavailableError("connection refused")
         self.rounds.points(self.offsets(), self.now_ms)
         return self.rounds.newest_round
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Yield a system in which `stopped` has been ERR for a while."""
+def new_system(tmp_path: Path) -> Iterator[System]:
+    """Yield a system before its first round."""
     system = System(tmp_path)
-    assert [one.status_name for one in system.run(100)] == ["ERR", "OK"]
     yield system
     system.store.close()
     system.reader.close()
+
+
+@pytest.fixture
+def system(new_system: System) -> System:
+    """Return a system in which `stopped` has been ERR for a while."""
+    assert [one.status_name for one in new_system.run(100)] == ["ERR", "OK"]
+    return new_system
+
+
+def test_points_wait_for_the_store_in_order(new_system: System, caplog: pytest.LogCaptureFixture) -> None:
+    """While the store is unavailable rounds are kept. Then they are written, oldest first. Both are logged once."""
+    for committed in (1, 2, 3, 4):
+        new_system.committed = committed
+        new_system.store.unavailable = committed < 4
+        assert new_system.round() == (committed == 4)
+    (lag,) = new_system.reader.read(LAG, ["lag"], start_ms=0, end_ms=2 * T0, tags={"group": "stopped"})
+    assert (lag.times_ms, lag.values) == ([T0 + ms for ms in (2000, 4000, 6000, 8000)], [9, 8, 7, 6])
+    assert [re.split("[,;]", record.getMessage())[0] for record in caplog.records] == [
+        "the store is unavailable",
+        "the store is available again after 3 rounds",
+    ]
+
+
+def test_an_unavailable_broker_leaves_a_gap(system: System, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds without the broker write nothing. The outage and its end are logged once."""
+    begin_ms, system.broker_is_away = system.now_ms, True
+    assert [system.round() for _ in range(2)] == [False, False]
+    system.broker_is_away = False
+    assert system.round()
+    (rounds,) = system.reader.read(ROUNDS, ["groups"], start_ms=begin_ms, end_ms=2 * T0)
+    assert rounds.times_ms == [begin_ms, begin_ms + 6000]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
 @pytest.mark.parametrize("back_s", [30, 100, 150, 86_400])

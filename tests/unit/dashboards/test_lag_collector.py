@@ -1,16 +1,15 @@
-"""The collector: its groups, its schedule, outages, and what it serves to programs."""
+"""The collector: its groups, its schedule, its buffer, and what it serves to programs."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import given
@@ -22,87 +21,18 @@ from tallystream_aggregator.kafka.lease import GROUP as LEASE
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.lag.collector import collector
-from tallystream_dashboards.lag.collector.collector import Collector, next_round
+from tallystream_dashboards.lag.collector.collector import next_round
 from tallystream_dashboards.lag.collector.http_api import LagApi
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher
+from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import WriteBuffer
 from tallystream_dashboards.lag.collector.records import Records
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import Round
 from tallystream_dashboards.lag.exposition import exposition
-from tallystream_dashboards.lag.storage import LAG
-
-
-class Store:
-    """A sink in memory that can be unavailable, and whose answers can be lost."""
-
-    def __init__(self) -> None:
-        self.points: list[Point] = []
-        self.unavailable = self.lose_answers = False
-
-    def setup(self) -> None:
-        """Do nothing."""
-        self.write(())
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Store all points, or none."""
-        if self.unavailable:
-            raise SinkUnavailableError("no answer")
-        self.points += points
-        if self.lose_answers:
-            raise SinkUnavailableError("no answer")
-
-
-class System:
-    """A collector, one round a second, of a broker with one more record each round, which can be unavailable."""
-
-    def __init__(self) -> None:
-        self.rounds, self.store, self.unavailable = Rounds(), Store(), False
-        self._now_ms, self._end = -1000, 9
-        store: Any = self.store
-        self.round = Collector(self._fetch, store, publish=lambda _: None, after_write=lambda: None).round
-
-    def _fetch(self) -> Round:
-        self._now_ms += 1000
-        if self.unavailable:
-            raise BrokerUnavailableError("connection refused")
-        self.rounds.points(round_of(group("g", (4, self._end))), self._now_ms)
-        self._end += 1
-        return self.rounds.newest_round
 
 
 def point(ts_ms: int) -> Point:
     return Point("m", {}, {"v": 1}, ts_ms)
-
-
-def lags(store: Store) -> list[tuple[int, object]]:
-    """Return the time and the lag of each partition's point."""
-    return [(one.ts_ms, one.fields["lag"]) for one in store.points if one.measurement == LAG]
-
-
-def test_points_wait_for_the_store_in_order(caplog: pytest.LogCaptureFixture) -> None:
-    """While the store is unavailable rounds are kept. Then they are written, oldest first. Both are logged once."""
-    system = System()
-    system.store.unavailable = True
-    assert [system.round() for _ in range(3)] == [False] * 3
-    system.store.unavailable = False
-    assert system.round()
-    assert lags(system.store) == [(0, 5), (1000, 6), (2000, 7), (3000, 8)]
-    assert [re.split("[,;]", record.getMessage())[0] for record in caplog.records] == [
-        "the store is unavailable",
-        "the store is available again after 3 rounds",
-    ]
-
-
-def test_an_unavailable_broker_leaves_a_gap(caplog: pytest.LogCaptureFixture) -> None:
-    """Rounds without the broker write nothing. The outage and its end are logged once."""
-    system = System()
-    system.unavailable = True
-    assert [system.round() for _ in range(2)] == [False, False]
-    system.unavailable = False
-    assert system.round()
-    assert lags(system.store) == [(2000, 5)]
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
 def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
@@ -110,9 +40,9 @@ def test_the_buffer_is_bounded_and_drops_the_oldest() -> None:
     buffer = WriteBuffer(limit=5)
     for ts in range(4):
         buffer.add([point(ts), point(ts)])
-    store = Store()
-    buffer.write_to(store)
-    assert ([one.ts_ms for one in store.points], buffer.dropped, len(buffer)) == ([2, 2, 3, 3], 4, 0)
+    written: list[Point] = []
+    buffer.write_to(Mock(write=written.extend))
+    assert ([one.ts_ms for one in written], buffer.dropped, len(buffer)) == ([2, 2, 3, 3], 4, 0)
 
 
 def test_one_round_larger_than_the_limit_is_kept() -> None:
@@ -124,15 +54,13 @@ def test_one_round_larger_than_the_limit_is_kept() -> None:
 
 def test_points_that_were_not_acknowledged_are_written_again() -> None:
     """A round counts as written only when the store says so: without an answer it is written again."""
-    buffer, store = WriteBuffer(), Store()
+    buffer, store = WriteBuffer(), Mock(write=Mock(side_effect=[SinkUnavailableError("no answer"), []]))
     buffer.add([point(1)])
-    store.lose_answers = True
     with pytest.raises(SinkUnavailableError):
         buffer.write_to(store)
     assert len(buffer) == 1
-    store.lose_answers = False
     buffer.write_to(store)
-    assert [one.ts_ms for one in store.points] == [1, 1]
+    assert store.write.call_args_list == [call([point(1)])] * 2
 
 
 def test_the_lease_is_not_collected() -> None:
