@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.lag import Rounds, entered, group, round_of
+from support.stores import Points
+from tallystream_dashboards.lag.offsets import RoundOffsets
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
@@ -58,9 +60,8 @@ class Seen(NamedTuple):
         return time_lag is not None and time_lag.seconds > WARN_AGE_S
 
 
-def judged(history: list[list[Step]], rules: Rules = RULES) -> list[Seen]:
-    """Return every round of a group; the first partition sets the times of the rounds."""
-    rounds, seen = Rounds(rules), []
+def offsets_of(history: list[list[Step]]) -> Iterator[tuple[int, RoundOffsets]]:
+    """Yield every round of a group, and when it is; the first partition sets the times."""
     steps = [[one for step in partition for one in [step] * step.rounds] for partition in history]
     offsets = [(0, 0)] * len(history)
     for at, second in enumerate(accumulate(step.seconds for step in steps[0])):
@@ -69,7 +70,14 @@ def judged(history: list[list[Step]], rules: Rules = RULES) -> list[Seen]:
             end = 0 if step.produced < 0 else end + step.produced
             consumed = min(end, max(0, committed + step.consumed)) if step.consumed else committed
             offsets[number] = consumed, end
-        rounds.points(round_of(group("g", *offsets)), T0 + second * 1000)
+        yield second, round_of(group("g", *offsets))
+
+
+def judged(history: list[list[Step]], rules: Rules = RULES) -> list[Seen]:
+    """Return every round of a group as it is judged."""
+    rounds, seen = Rounds(rules), []
+    for second, offsets in offsets_of(history):
+        rounds.points(offsets, T0 + second * 1000)
         (state,) = rounds.states
         seen.append(Seen(second, state, {one.partition: one for one in state.partitions}))
     return seen
@@ -101,6 +109,26 @@ def test_a_status_changes_at_most_once_a_window(history: list[list[Step]], err_a
     """Between two changes of a group, or of a partition, is a window or more, also if a topic is created again."""
     for found in of_all(judged(history, replace(RULES, err_age_s=err_age_s))):
         assert all(end.second - begin.second >= WINDOW_S for begin, end in pairwise(found))
+
+
+@given(HISTORIES, st.integers(0, 60), st.booleans())
+@examples(100)
+def test_a_restart_of_the_collector_changes_no_status(history: list[list[Step]], at: int, is_soon: bool) -> None:
+    """A status begins, lasts and ends as without one, since the store has the samples and the statuses.
+
+    A collector may start in the millisecond of the last round.
+    """
+    rounds, store, last_ms = Rounds(RULES), Points(), T0
+    for number, ((second, offsets), seen) in enumerate(zip(offsets_of(history), judged(history), strict=True)):
+        now_ms = T0 + second * 1000
+        if number == at:
+            rounds = Rounds(RULES)
+            rounds.load(store, last_ms if is_soon else now_ms)
+        store.points += rounds.points(offsets, now_ms)
+        (state,), last_ms = rounds.states, now_ms
+        assert (state.evaluation.status, state.since_ms) == (seen.group.evaluation.status, seen.group.since_ms)
+        for one in state.partitions:
+            assert one.evaluation.status is seen.partitions[one.partition].evaluation.status
 
 
 def idle_s(number: int, seen: list[Seen]) -> int:

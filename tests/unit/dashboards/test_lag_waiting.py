@@ -107,35 +107,6 @@ def test_a_new_partition_says_that_its_first_status_waits() -> None:
     assert [one.evaluation.status for one in (old, new)] == [Status.OK, Status.NOTFOUND]
 
 
-@pytest.mark.parametrize("restart_s", [30, 60, 120])
-def test_a_restart_of_the_collector_changes_no_status(store: LocalStore, reader: LocalStore, restart_s: int) -> None:
-    """A WARN begins, lasts and ends as without a restart, since the store has the samples and the statuses."""
-    found, rounds = [], Rounds(RULES)
-    for second in range(0, 180, 5):
-        now_ms = T0 + second * 1000
-        if second == restart_s:
-            rounds = Rounds(RULES)
-            rounds.load(reader, now_ms)
-        committed = 1000 + second if second >= 100 else 980 + second
-        store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
-        found += [((one.since_ms or 0) - T0, one.evaluation.status) for one in rounds.states]
-    assert list(dict.fromkeys(found)) == [(0, Status.OK), (55_000, Status.WARN), (135_000, Status.OK)]
-
-
-def test_a_change_is_loaded_with_its_end(store: LocalStore, reader: LocalStore) -> None:
-    """A STALL that is held ends a window after it was last true, although the collector was restarted meanwhile."""
-    found, rounds = [], Rounds(RULES)
-    for second in range(0, 100, 5):
-        now_ms = T0 + second * 1000
-        if second == 60:
-            rounds = Rounds(RULES)
-            rounds.load(reader, now_ms)
-        committed = 0 if second < 40 else 1000 + second
-        store.write(rounds.points(round_of(group("g", (committed, 1000 + second))), now_ms))
-        found += [(second, rounds.states[0].evaluation.status)]
-    assert entered(found) == [(0, Status.OK), (25, Status.ERR), (75, Status.OK)]
-
-
 def test_partitions_that_were_deleted_are_not_loaded(store: LocalStore, reader: LocalStore) -> None:
     """A group whose topic was deleted has none after a restart, also if the next round does not read it."""
     rounds = Rounds(RULES)
@@ -146,15 +117,3 @@ def test_partitions_that_were_deleted_are_not_loaded(store: LocalStore, reader: 
     rounds.points(round_of(unread=["g"]), T0 + 2000)
     (state,) = rounds.states
     assert state.partitions == ()
-
-
-def test_an_offset_that_goes_back_over_a_restart_is_rewind(store: LocalStore, reader: LocalStore) -> None:
-    """The last round before the restart counts, also if the collector starts in its millisecond."""
-    rounds = Rounds(RULES)
-    for second, committed in enumerate((10, 60)):
-        store.write(rounds.points(round_of(group("g", (committed, 100))), T0 + second * 1000))
-    rounds = Rounds(RULES)
-    rounds.load(reader, T0 + 1000)
-    rounds.points(round_of(group("g", (20, 100))), T0 + 2000)
-    (found,) = rounds.states
-    assert found.partitions[0].evaluation.reason == "The committed offset went back from 60 to 20."
