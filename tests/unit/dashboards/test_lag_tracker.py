@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.lag import Rounds, group, round_of
-from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets
+from tallystream_dashboards.lag.offsets import GroupOffsets
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Rules, Status
@@ -18,14 +18,6 @@ from tallystream_dashboards.lag.storage import ENDS
 from tallystream_dashboards.lag.time_lag import NO_LAG, EndOffsetHistory, TimeLag, max_observations, worst
 
 T0 = 1_700_000_100_000
-OFFSETS = st.integers(0, 2**63 - 1)
-
-
-@given(OFFSETS, OFFSETS, st.none() | OFFSETS)
-def test_lag_is_end_minus_committed(start: int, end: int, committed: int | None) -> None:
-    """The lag is never negative. It is unknown without a commit, and if the commit is past the end."""
-    lag = PartitionOffsets("t", 0, start, end, committed).lag
-    assert lag == (None if committed is None or committed > end else end - committed)
 
 
 def samples(*rows: tuple[int, int, int], window_s: int = 100) -> OffsetSamples:
