@@ -27,10 +27,6 @@ class Period(NamedTuple):
     end_ms: int
     until_ms: int
 
-    def window_ms(self, before_ms: int) -> int:
-        """Return the time from so many ms before the end to the time before which points are read."""
-        return self.until_ms - self.end_ms + before_ms
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -130,19 +126,13 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:
     return {high, min(known, key=lambda i: values[i] or 0) if gap is None else gap}
 
 
-def total(lines: Sequence[Line], label: str = "total") -> Line:
-    """Return the sum of the lines at each time at which one of them changes. A line counts as 0 before it begins."""
-    return _together(lines, label, sum)
+def total(lines: Sequence[Line], combined: Callable[[Iterable[float | int]], float | int] = sum) -> Line:
+    """Return the sum of the lines, or what is `combined`, at each time at which one of them changes.
 
-
-def highest(lines: Sequence[Line], label: str = "highest") -> Line:
-    """Return the highest of the lines' values at each time at which one of them changes."""
-    return _together(lines, label, lambda values: max(values, default=0))
-
-
-def _together(lines: Sequence[Line], label: str, combined: Callable[[Iterable[float | int]], float | int]) -> Line:
+    A line counts as 0 before it begins.
+    """
     times = sorted({at_ms for line in lines for at_ms in line.times_ms})
-    return Line(label, times, [combined(line.at(at_ms) or 0 for line in lines) for at_ms in times])
+    return Line("total", times, [combined(line.at(at_ms) or 0 for line in lines) for at_ms in times])
 
 
 def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:

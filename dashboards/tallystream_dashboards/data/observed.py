@@ -95,17 +95,14 @@ def dead_letters(series: Sequence[Series]) -> tuple[int, int | None]:
     return count, since_ms
 
 
-def read_numbers(reader: PointReader, *, end_ms: int, until_ms: int, app: str | None = None) -> list[AppInstances]:
-    """Return the numbers of instances of each app, or of one, but for those of Tallystream's own processes.
+def read_numbers(reader: PointReader, *, end_ms: int, until_ms: int) -> list[AppInstances]:
+    """Return the numbers of instances of each app, but for those of Tallystream's own processes.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    tags = None if app is None else {"app": app}
     fields = ("instances", "ended", "silent")
-    series = reader.read(
-        INSTANCES_NAME, fields, start_ms=end_ms - HOUR_MS, end_ms=until_ms, tags=tags, last_before=True
-    )
+    series = reader.read(INSTANCES_NAME, fields, start_ms=end_ms - HOUR_MS, end_ms=until_ms, last_before=True)
     apps: dict[str, dict[str, Series]] = {}
     for one in series:
         if one.tags.get("metric_type") == INSTANCES and one.times_ms:

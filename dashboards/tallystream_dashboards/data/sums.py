@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tallystream.metric_types import GROWING
 from tallystream_aggregator.sinks.base import Series, is_sum
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.lines import Line, highest, rate, total
+from tallystream_dashboards.data.lines import Line, rate, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -205,7 +205,7 @@ def _total(parts: Sequence[Metric]) -> Metric:
     for field in {VALUE_FIELD.get(type_, "sum"), *(("sum",) if type_ in DISTRIBUTIONS else ()), *ALWAYS}:
         lines = [one.line(field) for one in parts]
         # An instance may have several of the parts.
-        together = total(lines) if field != "instances" else highest(lines)
+        together = total(lines, max if field == "instances" else sum)
         if together.times_ms:
             values: list[int | float | str | bool] = [value or 0 for value in together.values]
             fields[field] = Series(name, {}, field, together.times_ms, values)
@@ -224,26 +224,22 @@ def read_all(
     """
     names = [*filter(is_sum, reader.measurements())]
     read = names[:MAX_MEASUREMENTS] if selected is None else [name for name in names if selected(name)]
-    window_ms = period.window_ms(RATE_MS)
-    series = [
-        one for name in read for one in read_sums(reader, name, at_ms=period.until_ms, window_ms=window_ms, app=app)
-    ]
+    start_ms, until_ms = period.end_ms - RATE_MS, period.until_ms
+    series = [one for name in read for one in read_sums(reader, name, start_ms=start_ms, until_ms=until_ms, app=app)]
     return metrics(series), 0 if selected else len(names) - len(read)
 
 
-def read_sums(
-    reader: PointReader, name: str, *, at_ms: int, window_ms: int = 0, app: str | None = None
-) -> list[Series]:
-    """Return the fields of the sums of a measurement in the window before `at_ms`, and their last values before it.
+def read_sums(reader: PointReader, name: str, *, start_ms: int, until_ms: int, app: str | None = None) -> list[Series]:
+    """Return the fields of the sums of a measurement in a period, and their last values before it.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     tags = None if app is None else {"app": app}
-    newest = reader.read(name, ALWAYS, start_ms=0, end_ms=at_ms + 1, tags=tags, newest=True)
+    end_ms = until_ms + 1
+    newest = reader.read(name, ALWAYS, start_ms=0, end_ms=end_ms, tags=tags, newest=True)
     wanted = fields(one.tags.get("metric_type", "") for one in newest)
-    start_ms = at_ms - window_ms
-    return reader.read(name, wanted, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if newest else []
+    return reader.read(name, wanted, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=True) if newest else []
 
 
 def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:

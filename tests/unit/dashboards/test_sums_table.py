@@ -154,6 +154,6 @@ def test_the_types_of_a_metric_are_one_query(monkeypatch: pytest.MonkeyPatch) ->
     store = InfluxStore("http://localhost", token="token", org="org", bucket="bucket")
     queries: list[str] = []
     monkeypatch.setattr(store, "_ask", lambda flux: queries.append(flux) or [])
-    assert sums.read_sums(store, "orders.processed", at_ms=NOW_MS) == []
+    assert sums.read_sums(store, "orders.processed", start_ms=NOW_MS, until_ms=NOW_MS) == []
     assert len(queries) == 1
     store.close()
