@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.lag import Rounds, group, round_of
 from support.stores import write
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
@@ -218,19 +217,6 @@ def test_no_instance_reports_since_the_last_one_became_silent() -> None:
     assert (found.what, found.since_ms) == ("No instance reports", NOW - 70 * MINUTE)
 
 
-def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
-    """Aggregator and shipper publish their own metrics to the same topic, so an arrival says nothing about apps."""
-    rounds = Rounds()
-    points = [_numbers("orders", (3, 0, 0), NOW - 121 * MINUTE), _numbers("orders", (0, 1, 2), NOW - 120 * MINUTE)]
-    for ago in range(300, 0, -10):
-        end = 1000 - ago
-        points += rounds.points(
-            round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000
-        )
-        points.append(_numbers("tallystream", (1, 0, 0), NOW - ago * 1000))
-    assert listed(observed=_observed(tmp_path, points)) == [("No instance reports", "instance-silent")]
-
-
 def _observed(folder: Path, points: list[Point]) -> Observed:
     """Return what is read from a store with these points."""
     settings = StoreSettings.parse(f"local:{folder / 'store.db'}", retention_days=0)
@@ -274,13 +260,16 @@ def test_what_was_not_read() -> None:
 
 
 def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
-    """The newest record that was read, living instances and dead letters are read from the store, with their times."""
+    """The newest record that was read, living instances and dead letters are read from the store, with their times.
+
+    Aggregator and shipper publish their own metrics to the same topic: they are no instances of an app.
+    """
     own = {"app": "tallystream", "command": "aggregate"}
     points = [Point("tallystream.input.records", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)]
     for ago, dead, silent in ((2000, 3, 1), (500, 3, 1), (200, 8, 3), (100, 9, 3)):
         ts = NOW - ago * 1000
         points.append(Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts))
-        points.append(_numbers("orders", (5 - silent, 4, silent), ts))
+        points += [_numbers("orders", (5 - silent, 4, silent), ts), _numbers("tallystream", (1, 0, 0), ts)]
     assert _observed(tmp_path, points) == Observed(
         read_ms=NOW - 40_000,
         apps=(AppInstances("orders", 2, 4, 3, 2, NOW - 200_000),),
