@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from support.simulation.direct import TOPICS, Direct
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
 from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.shipping import shipper as module
@@ -60,7 +62,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sink: Any, lease: Any = None, letters: Any = None) -> None:
         self.now_s = 100.0
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
         self.direct, self.sink = Direct(), sink
         self.stop, self.health = SignalSafeEvent(), Health("ship", HealthSettings(own_metrics=False))
         tail, mapper = Tail(self.direct.broker, lambda: [AGG]), PointMapper(TOPICS)

@@ -236,7 +236,7 @@ def test_a_store_without_points_to_write_is_waited_for(bench: Every) -> None:
         if errors:
             raise errors.pop()
 
-    bench.sink.setup = failing  # type: ignore[method-assign]
+    bench.sink.setup = failing
     bench.lease.held = False
     assert not bench.step()
     bench.lease.pass_on()

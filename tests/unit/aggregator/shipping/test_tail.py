@@ -11,7 +11,6 @@ from support.simulation.direct import TOPICS, Direct
 from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping import tail
 from tallystream_aggregator.shipping.tail import Tail
-from tallystream_aggregator.sinks.base import Refused
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
 
@@ -132,7 +131,7 @@ def test_the_newest_sums_are_shown_when_the_end_is_reached(newest: Newest, monke
     reasons: list[str | None] = []
     write = newest.sink.write
 
-    def writing(points: Any) -> list[Refused]:
+    def writing(points: Any) -> Any:
         reasons.append(newest.reason())
         return write(points)
 
@@ -168,7 +167,7 @@ def test_sums_that_come_faster_than_they_are_read_are_withdrawn(
     newest.publish(1)
     write = newest.sink.write
 
-    def slow(points: Any) -> list[Refused]:
+    def slow(points: Any) -> Any:
         newest.now_s += 31
         return write(points)
 
