@@ -36,7 +36,7 @@ def read_died(
         for life in _ended(lives, period.end_ms):
             unreported = min(unfinished[life], sum(unfinished.values()))
             if unreported > 0:
-                found.append(Died(instance, max(lives[life].times_ms), unreported))
+                found.append(Died(instance, lives[life].last_ms, unreported))
     return tuple(sorted(found, key=lambda one: (-one.unreported, one.instance)))
 
 
@@ -47,7 +47,7 @@ def read_died_sending(reader: PointReader, counter: str, tags: Mapping[str, str]
         SinkUnavailableError: the store does not answer.
     """
     return tuple(
-        Died(instance, max(lives[life].times_ms))
+        Died(instance, lives[life].last_ms)
         for (_, instance), lives in _read(reader, counter, tags, period).items()
         for life in _ended(lives, period.end_ms)
         if not lives[life].final_ms
@@ -59,11 +59,10 @@ def _ended(lives: Mapping[str, Life], at_ms: int) -> Iterator[str]:
 
     Lives of which each reports while the other does are processes that share the instance.
     """
-    newest_ms = max(min(one.times_ms) for one in lives.values())
+    newest_ms = max(one.first_ms for one in lives.values())
     silent_ms = silent_after_ms(one.times_ms for one in lives.values())
     for life, one in lives.items():
-        last_ms = max(one.times_ms)
-        if last_ms < newest_ms or at_ms - last_ms > silent_ms:
+        if one.last_ms < newest_ms or at_ms - one.last_ms > silent_ms:
             yield life
 
 

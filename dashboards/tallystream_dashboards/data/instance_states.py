@@ -84,8 +84,8 @@ def _at_most_living(instances: Iterable[Instance], living: int, at_ms: int) -> l
 def _instance(
     name: str, lives: Mapping[str, Life], at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
 ) -> Instance:
-    newest = max(lives, key=lambda life: max(lives[life].times_ms))
-    last_ms = max(lives[newest].times_ms)
+    newest = max(lives, key=lambda life: lives[life].last_ms)
+    last_ms = lives[newest].last_ms
     is_final = any(one.final_ms == last_ms for one in lives.values())
     is_living = not is_final and at_ms - last_ms <= silent_after_ms(one.times_ms for one in lives.values())
     if restarts is not None:
@@ -106,9 +106,9 @@ def _instance(
 def _began_ms(life: str, reports: Life) -> int:
     """Return the time at which a life began: the one in its ULID, or else its first report in the period."""
     try:
-        return ulid_ms(life) if life else min(reports.times_ms)
+        return ulid_ms(life) if life else reports.first_ms
     except ValueError:
-        return min(reports.times_ms)
+        return reports.first_ms
 
 
 def _read_lives(reader: PointReader, names: Iterable[str], app: str, period: Period) -> dict[str, dict[str, Life]]:

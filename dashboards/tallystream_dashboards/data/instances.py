@@ -89,6 +89,16 @@ class Life:
     final_ms: int = 0
 
     @property
+    def first_ms(self) -> int:
+        """The time of its first report."""
+        return min(self.times_ms)
+
+    @property
+    def last_ms(self) -> int:
+        """The time of its last report."""
+        return max(self.times_ms)
+
+    @property
     def count(self) -> int:
         """The newest count, over all tags."""
         return sum(self.counts.values())
